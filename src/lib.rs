@@ -1,1 +1,9 @@
+//! Recurrent off-policy reinforcement learning with a Mamba backbone.
 
+pub mod backbone;
+pub mod device;
+pub mod error;
+pub mod ops;
+pub mod params;
+
+pub use error::{Error, Result};
