@@ -1,6 +1,7 @@
 //! Recurrent off-policy reinforcement learning with a Mamba backbone.
 
 pub mod backbone;
+pub mod config;
 pub mod device;
 pub mod error;
 pub mod ops;
