@@ -61,11 +61,11 @@ impl Default for LearnerSection {
     fn default() -> Self {
         LearnerSection {
             gamma: Suggested::Word(SuggestedWord::Suggested),
-            n_step: 1,
-            batch: 0,
+            n_step: Suggested::Word(SuggestedWord::Suggested),
+            batch: Suggested::Word(SuggestedWord::Suggested),
             burn_in: 40,
             length: 80,
-            lr_backbone: 3e-3,
+            lr_backbone: Suggested::Word(SuggestedWord::Suggested),
             lr_heads: 1e-3,
             weight_decay: 0.0,
             adam_eps: 1e-5,

@@ -177,16 +177,18 @@ pub enum Loss {
 pub struct LearnerSection {
     /// Discount in [0, 1], or `suggested` (0.99 where the task suggests none). Default `suggested`.
     pub gamma: Suggested<f64>,
-    /// Rewards per return. Default 1.
-    pub n_step: usize,
-    /// Sequences per update; 0: 8 (2 where episodes are longer than 400 steps). Default 0.
-    pub batch: usize,
+    /// Rewards per return, or `suggested`: 1 where the task suggests a discount, 5 elsewhere. Default `suggested`.
+    pub n_step: Suggested<usize>,
+    /// Sequences per update, or `suggested`: 2 where episodes are kept whole and longer than 400 steps, 8 elsewhere.
+    /// Default `suggested` (updates count, not frames).
+    pub batch: Suggested<usize>,
     /// Steps replayed before learning to warm up the state, layout `window`. Default 40 (R2D2).
     pub burn_in: usize,
     /// Learnt steps of a window. Default 80 (R2D2).
     pub length: usize,
-    /// Learning rate of encoder and backbone. Default 3e-3 (measured on RepeatPrevious, RepeatFirst, CountRecall).
-    pub lr_backbone: f64,
+    /// Learning rate of encoder and backbone, or `suggested`: 3e-3 where the task suggests a discount (measured on
+    /// RepeatPrevious, RepeatFirst, CountRecall), 1e-3 elsewhere. Default `suggested`.
+    pub lr_backbone: Suggested<f64>,
     /// Learning rate of the heads. Default 1e-3.
     pub lr_heads: f64,
     /// Decoupled weight decay of matrices. Default 0.
