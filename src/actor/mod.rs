@@ -1,0 +1,405 @@
+//! Acting: all copies of the environment advance together, each with its own carried state (conv window and SSM state
+//! of every layer), ε-greedy over the legal actions. The actor writes into the replay, with the state before a step where
+//! a window may start there, and gives new sequences their own priority.
+
+mod exploration;
+mod trace;
+
+pub use exploration::Exploration;
+pub use trace::{SpanEnd, Trace, TraceConfig};
+
+use mamba_rl_envs::{ActionRef, ObsRef, StepBatch};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::backbone::state_len;
+use crate::error::{Error, Result};
+use crate::network::{InputLayout, Previous, QNetwork, Stepper, split_action};
+use crate::ops::Backend;
+use crate::params::Params;
+use crate::replay::{ActionSlice, ClosedSpan, Handle, ObsSlice, PushStep, SequenceReplay};
+use crate::value::rescaling::rescale_inverse;
+use crate::value::td_error::legal_argmax;
+
+/// Settings of an actor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ActorConfig {
+    /// ε.
+    pub exploration: Exploration,
+    /// What priorities depend on.
+    pub trace: TraceConfig,
+    /// Factor on rewards.
+    pub reward_scale: f32,
+    /// Episodes between two clearings of memory.
+    pub episodes_per_trial: u64,
+}
+
+/// A span whose bootstrap value comes with the next forward.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Waiting {
+    handle: Handle,
+    lane: usize,
+    start: usize,
+    len: usize,
+}
+
+/// Acts for all copies with one network.
+pub struct Actor<D: Backend> {
+    dev: D,
+    net: QNetwork<D>,
+    params: Params<D>,
+    stepper: Stepper<D>,
+    input: InputLayout,
+    config: ActorConfig,
+    rng: ChaCha8Rng,
+    features: Vec<f32>,
+    reset: Vec<u8>,
+    /// Last actions, one element per component, [N, components].
+    actions: Vec<i32>,
+    /// Last scaled rewards, [N].
+    rewards: Vec<f32>,
+    /// State before the step, for lanes where replay wants it, [N, state_len].
+    states: Vec<f32>,
+    wanted: Vec<bool>,
+    traces: Vec<Trace>,
+    /// False where the running episode is not stored; the next one is.
+    stored: Vec<bool>,
+    waiting: Vec<Waiting>,
+    closed: Vec<ClosedSpan>,
+}
+
+/// What a resumed run needs of an actor beside its floats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActorState {
+    rng: ChaCha8Rng,
+    actions: Vec<i32>,
+    stored: Vec<bool>,
+    waiting: Vec<Waiting>,
+    trace_lengths: Vec<usize>,
+}
+
+impl<D: Backend> Actor<D> {
+    /// An actor for `copies` copies with weights `values` [parameters]; `shards` as for the learner.
+    ///
+    /// # Errors
+    /// `Shape` when the length differs; device errors.
+    #[allow(clippy::too_many_arguments)] // the parts of an actor, each named at the one call
+    pub fn new(
+        dev: D,
+        net: QNetwork<D>,
+        input: InputLayout,
+        config: ActorConfig,
+        values: &[f32],
+        copies: usize,
+        shards: usize,
+        rng: ChaCha8Rng,
+    ) -> Result<Self> {
+        let params = Params::new(&dev, net.layout().clone(), values)?;
+        let stepper = Stepper::new(&dev, &net, copies, shards)?;
+        let state = state_len(net.state_layout());
+        Ok(Actor {
+            features: vec![0.0; copies * input.len()],
+            reset: vec![0; copies],
+            actions: vec![0; copies * input.action().flat_len()],
+            rewards: vec![0.0; copies],
+            states: vec![0.0; copies * state],
+            wanted: vec![false; copies],
+            traces: vec![Trace::default(); copies],
+            stored: vec![true; copies],
+            waiting: Vec::new(),
+            closed: Vec::new(),
+            dev,
+            net,
+            params,
+            stepper,
+            input,
+            config,
+            rng,
+        })
+    }
+
+    /// Takes new weights, [parameters].
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn set_weights(&mut self, values: &[f32]) -> Result<()> {
+        let n = values.len();
+        self.dev.upload(values, crate::device::ViewMut::new(&mut self.params.flat, 0, n))
+    }
+
+    /// The running episode of copy i is not in the replay: it is not stored, and nothing waits for it.
+    pub fn skip_episode(&mut self, i: usize) {
+        self.stored[i] = false;
+        self.waiting.retain(|w| w.lane != i);
+    }
+
+    /// Copy i stands at the first observation of an episode that is stored.
+    pub fn start_over(&mut self, i: usize) {
+        self.skip_episode(i);
+        self.stored[i] = true;
+        self.traces[i].clear();
+    }
+
+    /// Exploration schedule.
+    pub fn exploration(&self) -> Exploration {
+        self.config.exploration
+    }
+
+    /// Q-values of copy i at its last observation, [actions].
+    pub fn q_values(&self, i: usize) -> &[f32] {
+        self.stepper.q(i)
+    }
+
+    /// Recurrent state of copy i, [state_len].
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn read_state(&self, i: usize, out: &mut [f32]) -> Result<()> {
+        self.stepper.read_state(&self.dev, &self.net, i, out)
+    }
+
+    /// Numbers per stored state.
+    pub fn state_len(&self) -> usize {
+        state_len(self.net.state_layout())
+    }
+
+    /// Chooses actions for the observations of `batch`, after `env_step` environment steps of the run. Reads the states
+    /// that `replay` wants before it moves them on, and gives waiting sequences their priority.
+    ///
+    /// # Errors
+    /// `Env` for observations that do not fit; `Usage` when no action is legal; device errors.
+    pub fn act(&mut self, batch: &StepBatch, env_step: u64, replay: Option<&mut SequenceReplay>) -> Result<ActionRef<'_>> {
+        let copies = self.reset.len();
+        if let Some(replay) = &replay {
+            self.read_wanted(replay)?;
+        }
+        self.write_features(batch)?;
+        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &self.reset)?;
+        let (n_actions, parts) = (self.net.actions(), self.input.action().flat_len());
+        for i in 0..copies {
+            let legal = batch.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
+            let q = self.stepper.q(i);
+            let best = legal_argmax(q, legal).ok_or_else(|| no_legal(i))?;
+            let epsilon = self.config.exploration.epsilon(i, copies, env_step);
+            let explore = self.rng.random::<f64>() < epsilon;
+            let action = if explore { random_legal(&mut self.rng, n_actions, legal) } else { best };
+            split_action(self.input.action(), action, &mut self.actions[i * parts..(i + 1) * parts]);
+            let value = self.config.trace.rescaling.map_or(q[best], |eps| rescale_inverse(q[best], eps));
+            self.traces[i].q_taken.push(q[action]);
+            self.traces[i].value.push(value);
+        }
+        if let Some(replay) = replay {
+            self.serve_waiting(replay)?;
+        }
+        Ok(ActionRef::Discrete(&self.actions))
+    }
+
+    fn read_wanted(&mut self, replay: &SequenceReplay) -> Result<()> {
+        let n = self.state_len();
+        for (i, wanted) in self.wanted.iter_mut().enumerate() {
+            *wanted = self.stored[i] && replay.wants_state(i);
+            if *wanted {
+                self.stepper.read_state(&self.dev, &self.net, i, &mut self.states[i * n..(i + 1) * n])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_features(&mut self, batch: &StepBatch) -> Result<()> {
+        let (d, parts) = (self.input.len(), self.input.action().flat_len());
+        for i in 0..self.reset.len() {
+            let first = batch.is_first[i];
+            let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
+            let previous = (!first).then_some(Previous { action, reward: self.rewards[i] });
+            self.input.write(batch.obs.row(i, self.row_len()), previous, first, &mut self.features[i * d..(i + 1) * d])?;
+            let trial = batch.episode_number[i].is_multiple_of(self.config.episodes_per_trial);
+            self.reset[i] = u8::from(first && trial);
+        }
+        Ok(())
+    }
+
+    fn row_len(&self) -> usize {
+        self.input.observation().flat_len()
+    }
+
+    /// Spans that waited for the value of the observation after them.
+    fn serve_waiting(&mut self, replay: &mut SequenceReplay) -> Result<()> {
+        for w in std::mem::take(&mut self.waiting) {
+            let p = self.traces[w.lane].priority(self.config.trace, w.start, w.len, SpanEnd::Running)?;
+            replay.set_priority(&[w.handle], &[p]);
+        }
+        Ok(())
+    }
+
+    /// Stores what came of the actions that [`Actor::act`] chose, and begins new episodes.
+    ///
+    /// # Errors
+    /// Replay and device errors.
+    pub fn observe(&mut self, after: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
+        let (len, n_actions, n) = (self.row_len(), self.net.actions(), self.state_len());
+        let parts = self.input.action().flat_len();
+        for i in 0..self.reset.len() {
+            if !after.valid[i] {
+                continue;
+            }
+            let done = after.terminated[i] || after.truncated[i];
+            let reward = after.reward[i];
+            self.rewards[i] = reward * self.config.reward_scale;
+            self.traces[i].reward.push(self.rewards[i]);
+            let (obs, legal) = if done { (&after.final_obs, &after.final_legal) } else { (&after.obs, &after.legal) };
+            if !self.stored[i] {
+                continue;
+            }
+            let step = PushStep {
+                state: self.wanted[i].then(|| &self.states[i * n..(i + 1) * n]),
+                action: ActionSlice::Discrete(&self.actions[i * parts..(i + 1) * parts]),
+                reward,
+                terminated: after.terminated[i],
+                truncated: after.truncated[i],
+                next_obs: obs_slice(obs.row(i, len)),
+                next_legal: legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]),
+            };
+            replay.push(i, step)?;
+        }
+        self.closed.clear();
+        let closed = &mut self.closed;
+        replay.drain_closed(|span| closed.push(span));
+        self.prioritise(after, replay)?;
+        for i in 0..self.reset.len() {
+            if after.terminated[i] || after.truncated[i] {
+                self.traces[i].clear();
+            }
+            if after.is_first[i] {
+                self.stored[i] = true;
+                let legal = after.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
+                replay.begin(i, obs_slice(after.obs.row(i, len)), legal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Own priorities of the spans that closed with an episode; the others wait for the next forward.
+    fn prioritise(&mut self, after: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
+        let peek = self.closed.iter().any(|s| s.ends_episode && after.truncated[s.lane] && !after.terminated[s.lane]);
+        if peek {
+            self.peek_final(after)?;
+        }
+        for span in std::mem::take(&mut self.closed) {
+            let (lane, start, len) = (span.lane, span.start, span.len);
+            if !span.ends_episode {
+                self.waiting.push(Waiting { handle: span.handle, lane, start, len });
+                continue;
+            }
+            let end = if after.terminated[lane] {
+                SpanEnd::Terminated
+            } else {
+                let n = self.net.actions();
+                let legal = after.final_legal.as_ref().map(|l| &l[lane * n..(lane + 1) * n]);
+                let q = self.stepper.q(lane);
+                let best = legal_argmax(q, legal).map_or(0.0, |a| q[a]);
+                SpanEnd::Truncated(self.config.trace.rescaling.map_or(best, |eps| rescale_inverse(best, eps)))
+            };
+            let p = self.traces[lane].priority(self.config.trace, start, len, end)?;
+            replay.set_priority(&[span.handle], &[p]);
+        }
+        Ok(())
+    }
+
+    /// Q of the true final observations with the old episodes' states, which stay as they are.
+    fn peek_final(&mut self, after: &StepBatch) -> Result<()> {
+        let (d, len, parts) = (self.input.len(), self.row_len(), self.input.action().flat_len());
+        for i in 0..self.reset.len() {
+            self.reset[i] = 0;
+            if after.truncated[i] {
+                let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
+                let previous = Some(Previous { action, reward: self.rewards[i] });
+                let out = &mut self.features[i * d..(i + 1) * d];
+                self.input.write(after.final_obs.row(i, len), previous, false, out)?;
+            }
+        }
+        self.stepper.peek(&self.dev, &self.net, &self.params, &self.features, &self.reset)
+    }
+
+    /// For a checkpoint: the small part, and the floats (states [N, state_len], then per copy rewards and traces).
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn save(&self) -> Result<(ActorState, Vec<f32>)> {
+        let n = self.state_len();
+        let mut floats = vec![0.0; self.reset.len() * n];
+        for (i, row) in floats.chunks_exact_mut(n.max(1)).enumerate() {
+            self.read_state(i, row)?;
+        }
+        floats.extend_from_slice(&self.rewards);
+        for t in &self.traces {
+            for part in [&t.q_taken, &t.value, &t.reward] {
+                floats.extend_from_slice(part);
+            }
+        }
+        let state = ActorState {
+            rng: self.rng.clone(),
+            actions: self.actions.clone(),
+            stored: self.stored.clone(),
+            waiting: self.waiting.clone(),
+            trace_lengths: self.traces.iter().map(|t| t.reward.len()).collect(),
+        };
+        Ok((state, floats))
+    }
+
+    /// Puts back what [`Actor::save`] gave between two vector steps.
+    ///
+    /// # Errors
+    /// `Shape` when the floats do not fit; nothing is changed then.
+    pub fn restore(&mut self, state: &ActorState, floats: &[f32]) -> Result<()> {
+        let (copies, n) = (self.reset.len(), self.state_len());
+        let want = copies * (n + 1) + 3 * state.trace_lengths.iter().sum::<usize>();
+        let wrong = |arg, want, got| Error::Shape { op: "actor", arg, shape: "[copies, ..]".into(), want, got };
+        if floats.len() != want {
+            return Err(wrong("floats", want, floats.len()));
+        }
+        let lengths = [state.trace_lengths.len(), state.stored.len()];
+        if lengths != [copies; 2] || state.actions.len() != self.actions.len() {
+            return Err(wrong("copies", copies, state.trace_lengths.len()));
+        }
+        let (states, rest) = floats.split_at(copies * n);
+        for (i, row) in states.chunks_exact(n.max(1)).enumerate() {
+            self.stepper.write_state(&self.dev, &self.net, i, row)?;
+        }
+        let (rewards, mut rest) = rest.split_at(copies);
+        self.rewards.copy_from_slice(rewards);
+        for (t, &len) in self.traces.iter_mut().zip(&state.trace_lengths) {
+            for part in [&mut t.q_taken, &mut t.value, &mut t.reward] {
+                let (now, later) = rest.split_at(len);
+                part.clear();
+                part.extend_from_slice(now);
+                rest = later;
+            }
+        }
+        self.rng = state.rng.clone();
+        self.actions.copy_from_slice(&state.actions);
+        self.stored.copy_from_slice(&state.stored);
+        self.waiting.clone_from(&state.waiting);
+        Ok(())
+    }
+}
+
+fn no_legal(copy: usize) -> Error {
+    Error::Usage(format!("the legal-action mask of environment copy {copy} forbids every action"))
+}
+
+/// Uniform over the legal actions.
+fn random_legal(rng: &mut ChaCha8Rng, n: usize, legal: Option<&[bool]>) -> usize {
+    let Some(legal) = legal else { return rng.random_range(0..n) };
+    let k = rng.random_range(0..legal.iter().filter(|&&l| l).count().max(1));
+    (0..n).filter(|&a| legal[a]).nth(k).unwrap_or(0)
+}
+
+/// Environments' rows as replay's rows.
+pub(crate) fn obs_slice(row: ObsRef<'_>) -> ObsSlice<'_> {
+    match row {
+        ObsRef::U8(v) => ObsSlice::U8(v),
+        ObsRef::I32(v) => ObsSlice::I32(v),
+        ObsRef::F32(v) => ObsSlice::F32(v),
+    }
+}

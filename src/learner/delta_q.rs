@@ -1,0 +1,50 @@
+//! How far a stored state has gone stale: ΔQ = ‖Q(stored) − Q(replayed)‖₂ / max |Q(replayed)|, where Q(replayed) starts
+//! from the episode's own beginning with today's weights; the mean over the last learnt step of each window.
+//! Source: R2D2 (Kapturowski et al., 2019), Sec. 3, Eq. 2.
+
+use super::r2d2::R2d2;
+use crate::error::{Error, Result};
+use crate::ops::Backend;
+use crate::replay::SequenceBatch;
+
+/// `windows` and `prefixes` hold the same windows row by row; a prefix runs from the episode's first step and ends at the
+/// same observation. None where there is no row.
+pub(super) fn delta_q<D: Backend>(
+    learner: &mut R2d2<D>,
+    windows: &SequenceBatch,
+    prefixes: &SequenceBatch,
+) -> Result<Option<f64>> {
+    if windows.batch != prefixes.batch {
+        let (want, got) = (windows.batch, prefixes.batch);
+        return Err(Error::Shape { op: "delta_q", arg: "prefixes", shape: "[rows]".into(), want, got });
+    }
+    let stored = last_q(learner, windows)?;
+    let replayed = last_q(learner, prefixes)?;
+    let (mut sum, mut n) = (0.0, 0usize);
+    for pair in stored.iter().zip(&replayed) {
+        let (Some(stored), Some(replayed)) = pair else { continue };
+        let largest = replayed.iter().fold(0.0f64, |m, q| m.max(f64::from(q.abs())));
+        if largest > 0.0 {
+            let distance: f64 = stored.iter().zip(replayed).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            sum += distance.sqrt() / largest;
+            n += 1;
+        }
+    }
+    Ok((n > 0).then(|| sum / n as f64))
+}
+
+/// Q-values at the last learnt step of each row.
+fn last_q<D: Backend>(learner: &mut R2d2<D>, batch: &SequenceBatch) -> Result<Vec<Option<Vec<f32>>>> {
+    let (q, len) = learner.q_values(batch)?;
+    let a = learner.network().actions();
+    let learnt = |row: usize, t: usize| {
+        let at = (batch.burn_in + t) * batch.batch + row;
+        batch.valid[at] != 0 && batch.learn[at] != 0
+    };
+    Ok((0..batch.batch)
+        .map(|row| {
+            let last = (0..len).rev().find(|&t| learnt(row, t))?;
+            Some(q[(row * len + last) * a..][..a].to_vec())
+        })
+        .collect())
+}

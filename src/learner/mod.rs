@@ -1,0 +1,86 @@
+//! Learners: from a batch of stored sequences to one update and new priorities. [`R2d2`] reads as the paper's algorithm;
+//! `burn_in`, `target_network` and `shards` are its steps.
+
+mod burn_in;
+mod delta_q;
+mod r2d2;
+mod shards;
+mod target_network;
+mod td;
+
+pub use r2d2::{R2d2, R2d2Config};
+pub use target_network::TargetUpdate;
+
+use crate::error::Result;
+use crate::params::ParamLayout;
+use crate::replay::SequenceBatch;
+
+/// What one update did.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Update {
+    /// Mean loss over learnt steps, importance weights included.
+    pub loss: f64,
+    /// Mean Q of the actions taken, over learnt steps.
+    pub q_mean: f64,
+    /// Global norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Steps that were learnt.
+    pub learnt: usize,
+    /// The gradient was not finite: nothing was changed.
+    pub skipped: bool,
+}
+
+/// Weights, target weights and moments on the host, [parameters] each.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LearnerState {
+    /// Online weights.
+    pub params: Vec<f32>,
+    /// Target weights.
+    pub target: Vec<f32>,
+    /// First moments.
+    pub m: Vec<f32>,
+    /// Second moments.
+    pub v: Vec<f32>,
+    /// Updates done.
+    pub updates: u64,
+    /// Updates that were skipped.
+    pub skipped: u64,
+}
+
+/// What the training loop needs from an agent's learner.
+pub trait Learner: Send {
+    /// One update. Afterwards [`Learner::priorities`] holds the new priorities in the order of the batch's rows.
+    ///
+    /// # Errors
+    /// Device and shape errors.
+    fn update(&mut self, batch: &SequenceBatch) -> Result<Update>;
+    /// Raw priorities of the last batch, [B].
+    fn priorities(&self) -> &[f32];
+    /// Updates done.
+    fn updates(&self) -> u64;
+    /// Updates skipped for a gradient that was not finite.
+    fn skipped(&self) -> u64;
+    /// Names and places of the parameters.
+    fn layout(&self) -> &ParamLayout;
+    /// Online weights on the host, [parameters].
+    ///
+    /// # Errors
+    /// Device errors.
+    fn weights(&self, out: &mut Vec<f32>) -> Result<()>;
+    /// Everything that a resumed run needs.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn save(&self) -> Result<LearnerState>;
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// `Shape` when a length differs; nothing is changed then.
+    fn restore(&mut self, state: &LearnerState) -> Result<()>;
+    /// Normalised difference between Q from the stored state and Q from a replay of the whole prefix with today's
+    /// weights, for a batch of windows and the batch of their prefixes; None where nothing can be compared.
+    ///
+    /// # Errors
+    /// Device and shape errors.
+    fn delta_q(&mut self, windows: &SequenceBatch, prefixes: &SequenceBatch) -> Result<Option<f64>>;
+}

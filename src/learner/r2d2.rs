@@ -1,0 +1,414 @@
+//! R2D2: recurrent replay distributed DQN. Double Q-learning on stored sequences with stored state, burn-in, n-step
+//! targets, value rescaling and prioritised replay. Source: Kapturowski et al., 2019.
+//!
+//! L1  stored state → State for online and target        `shards`
+//! L2  burn-in of both, no tape                          `burn_in`
+//! L3  unroll: online with tape, target without          [L, B, A] each
+//! L4  a* = argmax online                                `td`
+//! L5  target = h(n_step(r, γ, h⁻¹(Q_target(a*))))       `td`, `value`
+//! L6  δ, masks, importance weights → loss, g_q          `td`
+//! L7  backward, clip by global norm, AdamW
+//! L8  target network follows                            `target_network`
+//! L9  new priorities from δ                             `td`
+
+use rayon::prelude::*;
+
+use super::shards::Shard;
+use super::td::{ShardQ, TdConfig};
+use super::target_network::{self, TargetUpdate};
+use super::{Learner, LearnerState, Update, burn_in};
+use crate::backbone::SeqShape;
+use crate::device::{Kind, View, ViewMut};
+use crate::error::{Error, Result};
+use crate::network::{InputLayout, QNetwork, join_action};
+use crate::ops::Backend;
+use crate::ops::adamw::AdamWStep;
+use crate::params::{Group, ParamLayout, Params};
+use crate::replay::{ActionSlice, SequenceBatch};
+use crate::value::clip::clip_factor;
+use crate::value::td_error::Loss;
+
+/// Settings of the learner; meanings and defaults in `config`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct R2d2Config {
+    /// γ.
+    pub gamma: f32,
+    /// n.
+    pub n_step: usize,
+    /// ε of value rescaling; None: off.
+    pub rescaling: Option<f32>,
+    /// Double Q.
+    pub double_q: bool,
+    /// Time limits end without a value.
+    pub truncation_is_terminal: bool,
+    /// Loss of δ.
+    pub loss: Loss<f32>,
+    /// Share of the largest error in a priority.
+    pub eta: f32,
+    /// Factor on rewards.
+    pub reward_scale: f32,
+    /// Learning rate of encoder and backbone.
+    pub lr_backbone: f32,
+    /// Learning rate of the heads.
+    pub lr_heads: f32,
+    /// Decoupled decay of matrices.
+    pub weight_decay: f32,
+    /// β₁ and β₂ of Adam.
+    pub betas: (f32, f32),
+    /// Adam's ε.
+    pub adam_eps: f32,
+    /// Global norm above which the gradient is scaled down; None: off.
+    pub grad_clip: Option<f32>,
+    /// Updates of linear warm-up.
+    pub warmup: u64,
+    /// How the target follows.
+    pub target: TargetUpdate,
+    /// Pieces of a batch.
+    pub shards: usize,
+}
+
+/// The learner on one device.
+pub struct R2d2<D: Backend> {
+    dev: D,
+    net: QNetwork<D>,
+    input: InputLayout,
+    config: R2d2Config,
+    online: Params<D>,
+    target: Params<D>,
+    m: D::Tensor,
+    v: D::Tensor,
+    shards: Vec<Shard<D>>,
+    /// Rows and slots that the shards were made for.
+    room: SeqShape,
+    priorities: Vec<f32>,
+    updates: u64,
+    skipped: u64,
+}
+
+impl<D: Backend> R2d2<D> {
+    /// A learner whose online and target weights start at `values` [parameters].
+    ///
+    /// # Errors
+    /// `Shape` when the length differs; device errors.
+    pub fn new(dev: D, net: QNetwork<D>, input: InputLayout, config: R2d2Config, values: &[f32]) -> Result<Self> {
+        if input.len() != net.d_input() {
+            let (want, got) = (net.d_input(), input.len());
+            return Err(Error::Shape { op: "r2d2", arg: "input", shape: "[features]".into(), want, got });
+        }
+        let online = Params::new(&dev, net.layout().clone(), values)?;
+        let target = Params::new(&dev, net.layout().clone(), values)?;
+        let (m, v) = (dev.zeros(values.len(), Kind::Full)?, dev.zeros(values.len(), Kind::Full)?);
+        let room = SeqShape { time: 0, batch: 0 };
+        let (shards, priorities) = (Vec::new(), Vec::new());
+        Ok(R2d2 { dev, net, input, config, online, target, m, v, shards, room, priorities, updates: 0, skipped: 0 })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &QNetwork<D> {
+        &self.net
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.dev
+    }
+
+    /// Online weights on the device.
+    pub fn online(&self) -> &Params<D> {
+        &self.online
+    }
+
+    /// Target weights on the device.
+    pub fn target(&self) -> &Params<D> {
+        &self.target
+    }
+
+    /// Replaces the target weights, [parameters].
+    ///
+    /// # Errors
+    /// `Shape` when the length differs.
+    pub fn set_target(&mut self, values: &[f32]) -> Result<()> {
+        self.target = Params::new(&self.dev, self.net.layout().clone(), values)?;
+        Ok(())
+    }
+
+    /// Gradient of the last update before clipping, [parameters].
+    ///
+    /// # Errors
+    /// `Usage` before the first update.
+    pub fn gradient(&self) -> Result<Vec<f32>> {
+        let first = self.shards.first().ok_or_else(|| Error::Usage("no update has been made".into()))?;
+        let mut out = vec![0.0; self.net.layout().len()];
+        self.dev.download(View::new(&first.grads, 0, out.len()), &mut out)?;
+        Ok(out)
+    }
+
+    /// What the last update unrolled, by row: (Q online, Q target, targets, TD errors), Q [B, L, A], the others [B, L].
+    pub fn last_unroll(&self) -> (Vec<f32>, Vec<f32>, Vec<f32>, Vec<f32>) {
+        let a = self.net.actions();
+        let mut out = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for s in &self.shards {
+            let (b, len) = (s.rows.len(), s.slots_n - s.burn_in);
+            for i in 0..b {
+                for t in 0..len {
+                    let at = (t * b + i) * a;
+                    out.0.extend_from_slice(&s.host.q_online[at..at + a]);
+                    out.1.extend_from_slice(&s.host.q_target[at..at + a]);
+                }
+            }
+            out.2.extend_from_slice(&s.td.all_targets);
+            out.3.extend_from_slice(&s.td.all_td);
+        }
+        out
+    }
+
+    /// Recurrent state rows after burn-in and unroll of the last update are not kept; these are the states right after
+    /// burn-in, by row, for (online, target), computed anew.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn burnt_in_states(&mut self, batch: &SequenceBatch) -> Result<(Vec<f32>, Vec<f32>)> {
+        self.make_room(batch)?;
+        let n = crate::backbone::state_len(self.net.state_layout());
+        let (mut a, mut b) = (vec![0.0; batch.batch * n], vec![0.0; batch.batch * n]);
+        for s in &mut self.shards {
+            s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
+            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s)?;
+            for (i, row) in s.rows.clone().enumerate() {
+                let at = row * n..(row + 1) * n;
+                s.online_state.read_row(&self.dev, self.net.state_layout(), i, &mut a[at.clone()])?;
+                s.target_state.read_row(&self.dev, self.net.state_layout(), i, &mut b[at])?;
+            }
+        }
+        Ok((a, b))
+    }
+
+    /// Q-values of a batch by the online network from its stored states: (Q [B, L, A], L).
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn q_values(&mut self, batch: &SequenceBatch) -> Result<(Vec<f32>, usize)> {
+        self.make_room(batch)?;
+        let (len, a) = (batch.slots - batch.burn_in, self.net.actions());
+        let mut out = vec![0.0; batch.batch * len * a];
+        for s in &mut self.shards {
+            s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
+            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s)?;
+            unroll(&self.dev, &self.net, &self.online, &self.target, s)?;
+            let b = s.rows.len();
+            for (i, row) in s.rows.clone().enumerate() {
+                for t in 0..len {
+                    let from = &s.host.q_online[(t * b + i) * a..][..a];
+                    out[(row * len + t) * a..][..a].copy_from_slice(from);
+                }
+            }
+        }
+        Ok((out, len))
+    }
+
+    /// Shards with room for the batch. Buffers only grow.
+    fn make_room(&mut self, batch: &SequenceBatch) -> Result<()> {
+        if batch.batch == self.room.batch && batch.slots <= self.room.time {
+            return Ok(());
+        }
+        let time = batch.slots.max(self.room.time);
+        self.shards.clear();
+        for rows in crate::network::cut(batch.batch, self.config.shards) {
+            self.shards.push(Shard::new(&self.dev, &self.net, rows, time)?);
+        }
+        self.room = SeqShape { time, batch: batch.batch };
+        Ok(())
+    }
+
+    fn td_config(&self) -> TdConfig {
+        let c = &self.config;
+        TdConfig {
+            gamma: c.gamma,
+            n_step: c.n_step,
+            rescaling: c.rescaling,
+            double_q: c.double_q,
+            truncation_is_terminal: c.truncation_is_terminal,
+            loss: c.loss,
+            eta: c.eta,
+            reward_scale: c.reward_scale,
+        }
+    }
+
+    /// L1 to L7a of one shard.
+    fn shard_step(&self, shard: &mut Shard<D>, batch: &SequenceBatch, n_learnt: usize) -> Result<()> {
+        let (dev, net) = (&self.dev, &self.net);
+        shard.load(dev, net, &self.input, batch, self.config.reward_scale)?; // L1
+        burn_in::burn_in(dev, net, &self.online, &self.target, shard)?; // L2
+        unroll(dev, net, &self.online, &self.target, shard)?; // L3
+        let space = self.input.action();
+        let join = |at: usize| match batch.action_row(at) {
+            ActionSlice::Discrete(parts) => join_action(space, parts),
+            ActionSlice::Continuous(_) => Err(Error::Usage("agent r2d2 needs discrete actions".into())),
+        };
+        let host = &mut shard.host;
+        let q = ShardQ { online: &host.q_online, target: &host.q_target, actions: net.actions() };
+        // L4 to L6, L9
+        shard.td.run(self.td_config(), batch, shard.rows.clone(), n_learnt, q, &mut host.g_q, &join)?;
+        // L7
+        let n = host.g_q.len();
+        dev.upload(&host.g_q, ViewMut::new(&mut shard.online.g_q, 0, n))?;
+        let len = net.layout().len();
+        dev.fill(ViewMut::new(&mut shard.grads, 0, len), 0.0)?;
+        let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
+        net.backward(dev, &self.online, seq, &mut shard.online, &mut shard.grads)
+    }
+
+    /// L7b  gradients added in shard order into the first one; returns the global norm.
+    fn reduce(&mut self) -> Result<f64> {
+        let len = self.net.layout().len();
+        if let Some((sum, rest)) = self.shards.split_first_mut() {
+            for s in rest {
+                self.dev.add_assign(View::new(&s.grads, 0, len), ViewMut::new(&mut sum.grads, 0, len))?;
+            }
+            return Ok(self.dev.sum_squares(View::new(&sum.grads, 0, len))?.sqrt());
+        }
+        Ok(0.0)
+    }
+
+    /// L7c  clip and AdamW, group by group.
+    fn optimise(&mut self, norm: f64) -> Result<()> {
+        let c = &self.config;
+        let t = self.updates + 1;
+        let warm = if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
+        let grad_scale = c.grad_clip.map_or(1.0, |max| clip_factor(norm, f64::from(max)) as f32);
+        for group in Group::ALL {
+            let heads = matches!(group, Group::HeadsDecayed | Group::HeadsPlain);
+            let decayed = matches!(group, Group::BackboneDecayed | Group::HeadsDecayed);
+            let step = AdamWStep {
+                lr: warm * if heads { c.lr_heads } else { c.lr_backbone },
+                beta1: c.betas.0,
+                beta2: c.betas.1,
+                eps: c.adam_eps,
+                weight_decay: if decayed { c.weight_decay } else { 0.0 },
+                t,
+                grad_scale,
+            };
+            let range = self.net.layout().group(group);
+            if range.len > 0 {
+                let grads = &self.shards[0].grads;
+                self.dev.adamw(step, range, &mut self.online.flat, grads, &mut self.m, &mut self.v)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// L3  the slots after burn-in: online with tape, target without; Q-values to the host.
+fn unroll<D: Backend>(
+    dev: &D,
+    net: &QNetwork<D>,
+    online: &Params<D>,
+    target: &Params<D>,
+    shard: &mut Shard<D>,
+) -> Result<()> {
+    let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
+    let n = seq.shape.rows() * net.actions();
+    net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
+    net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)?;
+    let host = &mut shard.host;
+    for q in [&mut host.q_online, &mut host.q_target, &mut host.g_q] {
+        q.resize(n, 0.0);
+    }
+    dev.download(View::new(&shard.online.q, 0, n), &mut host.q_online)?;
+    dev.download(View::new(&shard.target.q, 0, n), &mut host.q_target)
+}
+
+impl<D: Backend> Learner for R2d2<D> {
+    fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
+        self.make_room(batch)?;
+        let learnt = |at: &usize| batch.valid[*at] != 0 && batch.learn[*at] != 0;
+        let first = batch.burn_in * batch.batch;
+        let n_learnt = (first..batch.slots * batch.batch).filter(learnt).count();
+        let mut shards = std::mem::take(&mut self.shards);
+        let this = &*self;
+        let each = |s: &mut Shard<D>| this.shard_step(s, batch, n_learnt);
+        let done: Vec<Result<()>> = match &mut shards[..] {
+            [only] => vec![each(only)],
+            many => many.par_iter_mut().map(each).collect(),
+        };
+        self.shards = shards;
+        done.into_iter().collect::<Result<()>>()?;
+        self.priorities.clear();
+        let mut update = Update { learnt: n_learnt, ..Update::default() };
+        for s in &self.shards {
+            self.priorities.extend_from_slice(&s.td.priorities);
+            update.loss += s.td.loss;
+            update.q_mean += s.td.q_sum;
+        }
+        update.q_mean /= n_learnt.max(1) as f64;
+        update.grad_norm = self.reduce()?;
+        if !update.grad_norm.is_finite() {
+            // a bad batch must not poison weights, moments or target
+            self.skipped += 1;
+            update.skipped = true;
+            return Ok(update);
+        }
+        self.optimise(update.grad_norm)?;
+        self.updates += 1;
+        target_network::follow(&self.dev, self.config.target, self.updates, &self.online, &mut self.target)?;
+        Ok(update)
+    }
+
+    fn priorities(&self) -> &[f32] {
+        &self.priorities
+    }
+
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn layout(&self) -> &ParamLayout {
+        self.net.layout()
+    }
+
+    fn weights(&self, out: &mut Vec<f32>) -> Result<()> {
+        out.resize(self.net.layout().len(), 0.0);
+        self.dev.download(View::new(&self.online.flat, 0, out.len()), out)
+    }
+
+    fn save(&self) -> Result<LearnerState> {
+        let n = self.net.layout().len();
+        let host = |t: &D::Tensor| -> Result<Vec<f32>> {
+            let mut out = vec![0.0; n];
+            self.dev.download(View::new(t, 0, n), &mut out)?;
+            Ok(out)
+        };
+        Ok(LearnerState {
+            params: host(&self.online.flat)?,
+            target: host(&self.target.flat)?,
+            m: host(&self.m)?,
+            v: host(&self.v)?,
+            updates: self.updates,
+            skipped: self.skipped,
+        })
+    }
+
+    fn restore(&mut self, state: &LearnerState) -> Result<()> {
+        let n = self.net.layout().len();
+        let parts = [&state.params, &state.target, &state.m, &state.v];
+        for (arg, part) in ["params", "target", "m", "v"].into_iter().zip(parts) {
+            if part.len() != n {
+                return Err(Error::Shape { op: "restore", arg, shape: "[parameters]".into(), want: n, got: part.len() });
+            }
+        }
+        let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];
+        for (to, from) in to.into_iter().zip(parts) {
+            self.dev.upload(from, ViewMut::new(to, 0, n))?;
+        }
+        (self.updates, self.skipped) = (state.updates, state.skipped);
+        Ok(())
+    }
+
+    fn delta_q(&mut self, windows: &SequenceBatch, prefixes: &SequenceBatch) -> Result<Option<f64>> {
+        super::delta_q::delta_q(self, windows, prefixes)
+    }
+}

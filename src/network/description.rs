@@ -1,0 +1,168 @@
+//! All that is needed to build a network again: spaces, inputs, sizes. It is the `mamba_rl` part of a checkpoint's
+//! `config.json`; the other keys there are Hugging Face's, so that their tools read the backbone.
+
+use std::path::Path;
+
+use mamba_rl_envs::{EnvSpec, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{DuelingHead, Encoder, InputLayout, MlpEncoder, QNetwork};
+use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig};
+use crate::config::{BackboneSection, Config, InputSection, NetworkSection, Suggested};
+use crate::error::{Error, Result};
+use crate::ops::Backend;
+
+/// Key of this description inside `config.json`.
+const KEY: &str = "mamba_rl";
+
+/// A network in words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Agent, such as `r2d2`.
+    pub agent: String,
+    /// Registered id of the task.
+    pub env: String,
+    /// Were the published tables' rules on?
+    pub legacy: bool,
+    /// Arguments of the task.
+    pub env_args: serde_json::Value,
+    /// What is observed.
+    pub observation_space: Space,
+    /// What can be done.
+    pub action_space: Space,
+    /// Recurrent body, every size a number.
+    pub backbone: BackboneSection,
+    /// Encoder and head.
+    pub network: NetworkSection,
+    /// Inputs beside the observation.
+    pub input: InputSection,
+    /// Factor on rewards before they go in.
+    pub reward_scale: f64,
+    /// Episodes between two clearings of memory.
+    pub episodes_per_trial: usize,
+}
+
+impl Description {
+    /// Of the network that a resolved config asks for on a task.
+    pub fn new(config: &Config, spec: &EnvSpec) -> Self {
+        Description {
+            agent: config.agent.name.clone(),
+            env: spec.id.clone(),
+            legacy: config.env.legacy,
+            env_args: serde_json::to_value(&config.env.args).unwrap_or_default(),
+            observation_space: spec.observation_space.clone(),
+            action_space: spec.action_space.clone(),
+            backbone: config.backbone.clone(),
+            network: config.network.clone(),
+            input: config.input.clone(),
+            reward_scale: config.reward_scale_factor(),
+            episodes_per_trial: config.env.episodes_per_trial,
+        }
+    }
+
+    /// Reads it from a checkpoint's `config.json`; `dir` is for the message.
+    ///
+    /// # Errors
+    /// `Checkpoint` naming the field.
+    pub fn from_json(dir: &Path, config: serde_json::Value) -> Result<Self> {
+        let mut config = config;
+        let part = config.get_mut(KEY).map(serde_json::Value::take);
+        let part = part.ok_or_else(|| Error::checkpoint(dir.join("config.json"), format!("has no `{KEY}` part")))?;
+        serde_json::from_value(part).map_err(|e| Error::checkpoint(dir.join("config.json"), format!("`{KEY}`: {e}")))
+    }
+
+    /// As a checkpoint's `config.json`, with Hugging Face's keys beside it where the body is a Mamba.
+    pub fn to_json(&self) -> serde_json::Value {
+        let b = &self.backbone;
+        let mut out = if b.name == "mamba" {
+            let m = self.mamba(0);
+            let rank = m.dt_rank.unwrap_or(b.d_model.div_ceil(16));
+            crate::checkpoint::huggingface_config(
+                b.d_model,
+                b.n_layers,
+                b.d_state,
+                m.d_conv,
+                b.expand,
+                rank,
+                b.rms_eps,
+                b.proj_bias,
+                b.conv_bias,
+            )
+        } else {
+            serde_json::json!({})
+        };
+        if let Some(map) = out.as_object_mut() {
+            map.insert(KEY.into(), serde_json::to_value(self).unwrap_or_default());
+        }
+        out
+    }
+
+    /// Places of the input's parts.
+    pub fn input(&self) -> InputLayout {
+        InputLayout::new(&self.observation_space, &self.action_space, &self.input)
+    }
+
+    /// Joint actions.
+    ///
+    /// # Errors
+    /// `Usage` where the action space is not discrete.
+    pub fn actions(&self) -> Result<usize> {
+        let none = || Error::Usage(format!("agent r2d2 needs discrete actions, but {} has {}", self.env, self.action_space));
+        self.action_space.n_actions().ok_or_else(none)
+    }
+
+    fn mamba(&self, d_input: usize) -> MambaConfig {
+        let b = &self.backbone;
+        MambaConfig {
+            d_input,
+            input_proj: true,
+            d_model: b.d_model,
+            n_layers: b.n_layers,
+            d_state: b.d_state,
+            d_conv: match b.d_conv {
+                Suggested::Value(k) => k,
+                Suggested::Word(_) => 4,
+            },
+            expand: b.expand,
+            dt_rank: (b.dt_rank > 0).then_some(b.dt_rank),
+            dt_min: b.dt_min,
+            dt_max: b.dt_max,
+            rms_eps: b.rms_eps,
+            proj_bias: b.proj_bias,
+            conv_bias: b.conv_bias,
+        }
+    }
+
+    /// The backbone's own config for this many input features.
+    ///
+    /// # Errors
+    /// `Config` where the name is unknown.
+    pub fn backbone(&self, d_input: usize) -> Result<BackboneConfig> {
+        let b = &self.backbone;
+        let rnn = RnnConfig { d_input, hidden: b.d_model, n_layers: b.n_layers };
+        Ok(match b.name.as_str() {
+            "mamba" => BackboneConfig::Mamba(self.mamba(d_input)),
+            "gru" => BackboneConfig::Gru(rnn),
+            "lstm" => BackboneConfig::Lstm(rnn),
+            "mlp" => BackboneConfig::Mlp(MlpConfig { d_input, hidden: b.d_model, n_layers: b.n_layers }),
+            other => {
+                let problem = format!("is `{other}`, expected mamba, gru, lstm or mlp");
+                return Err(Error::config("backbone.name", problem));
+            }
+        })
+    }
+
+    /// The network on a device, its parameters not yet drawn.
+    ///
+    /// # Errors
+    /// `Config` naming the field.
+    pub fn build<D: Backend>(&self) -> Result<QNetwork<D>> {
+        let d_input = self.input().len();
+        let hidden = self.network.encoder_hidden;
+        let encoder = (hidden > 0).then(|| Box::new(MlpEncoder::new(d_input, hidden)) as Box<dyn Encoder<D>>);
+        let backbone = backbone::build::<D>(&self.backbone(if hidden > 0 { hidden } else { d_input })?)?;
+        let head = DuelingHead::new(backbone.d_output(), self.network.head_hidden, self.actions()?);
+        QNetwork::new(d_input, encoder, backbone, head)
+    }
+}

@@ -1,0 +1,125 @@
+//! A trained agent driven step by step inside somebody's loop: `observe(obs, reward, is_first) → action`, greedy.
+//! No thread, no allocation per step, `Send`; the memory can be saved and put back.
+
+use mamba_rl_envs::{ActionRef, ObsRef};
+
+use super::{Description, InputLayout, Previous, QNetwork, Stepper};
+use crate::device::Cpu;
+use crate::error::{Error, Result};
+use crate::params::Params;
+
+/// One agent with its memory, on the CPU.
+pub struct Session {
+    dev: Cpu,
+    net: QNetwork<Cpu>,
+    params: Params<Cpu>,
+    stepper: Stepper<Cpu>,
+    input: InputLayout,
+    reward_scale: f32,
+    features: Vec<f32>,
+    action: Vec<i32>,
+    /// Is `action` an action of the running episode?
+    acted: bool,
+}
+
+impl Session {
+    /// From a network's description and its parameters, [layout len].
+    ///
+    /// # Errors
+    /// `Config` or `Shape` when the two do not fit.
+    pub fn new(description: &Description, values: &[f32]) -> Result<Self> {
+        let dev = Cpu::default();
+        let net = description.build::<Cpu>()?;
+        let params = Params::new(&dev, net.layout().clone(), values)?;
+        let stepper = Stepper::new(&dev, &net, 1, 1)?;
+        let input = description.input();
+        let features = vec![0.0; input.len()];
+        let action = vec![0; description.action_space.flat_len()];
+        let reward_scale = description.reward_scale as f32;
+        Ok(Session { dev, net, params, stepper, input, reward_scale, features, action, acted: false })
+    }
+
+    /// From a checkpoint: a folder `step-N`, its `model.safetensors`, or a run folder (its newest complete checkpoint).
+    ///
+    /// # Errors
+    /// `Checkpoint` naming the file, tensor or field.
+    pub fn from_checkpoint(path: impl AsRef<std::path::Path>) -> Result<Self> {
+        let dir = crate::checkpoint::resolve(path.as_ref())?;
+        let description = Description::from_json(&dir, crate::checkpoint::load_config(&dir)?)?;
+        let net = description.build::<Cpu>()?;
+        let values = crate::checkpoint::load_weights(&dir, net.layout())?;
+        Session::new(&description, &values)
+    }
+
+    /// Greedy action (one element per component) for an observation. `reward` is the raw reward of the action before
+    /// (ignored where `is_first`); `is_first` clears the memory; `legal` [actions] marks the allowed joint actions.
+    ///
+    /// # Errors
+    /// `Env` when the observation does not have the space's length and type; `Usage` when no action is legal.
+    pub fn observe(
+        &mut self,
+        obs: ObsRef<'_>,
+        legal: Option<&[bool]>,
+        reward: f32,
+        is_first: bool,
+    ) -> Result<ActionRef<'_>> {
+        let first = is_first || !self.acted;
+        let action = ActionRef::Discrete(&self.action);
+        let previous = (!first).then_some(Previous { action, reward: reward * self.reward_scale });
+        self.input.write(obs, previous, first, &mut self.features)?;
+        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &[u8::from(first)])?;
+        let best = crate::value::td_error::legal_argmax(self.stepper.q(0), legal)
+            .ok_or_else(|| Error::Usage("the legal-action mask forbids every action".into()))?;
+        super::split_action(self.input.action(), best, &mut self.action);
+        self.acted = true;
+        Ok(ActionRef::Discrete(&self.action))
+    }
+
+    /// Q-values of the last observation, [actions].
+    pub fn q_values(&self) -> &[f32] {
+        self.stepper.q(0)
+    }
+
+    /// Numbers in the memory.
+    pub fn memory_len(&self) -> usize {
+        crate::backbone::state_len(self.net.state_layout()) + self.action.len() + 1
+    }
+
+    /// Copies the memory (recurrent state, previous action) out, [memory_len()].
+    ///
+    /// # Errors
+    /// `Shape` when `out` has another length.
+    pub fn save_memory(&self, out: &mut [f32]) -> Result<()> {
+        self.check(out.len())?;
+        let n = crate::backbone::state_len(self.net.state_layout());
+        self.stepper.read_state(&self.dev, &self.net, 0, &mut out[..n])?;
+        for (o, &a) in out[n..].iter_mut().zip(&self.action) {
+            *o = a as f32;
+        }
+        out[n + self.action.len()] = f32::from(u8::from(self.acted));
+        Ok(())
+    }
+
+    /// Puts back what [`Session::save_memory`] gave.
+    ///
+    /// # Errors
+    /// `Shape` when `from` has another length.
+    pub fn restore_memory(&mut self, from: &[f32]) -> Result<()> {
+        self.check(from.len())?;
+        let n = crate::backbone::state_len(self.net.state_layout());
+        self.stepper.write_state(&self.dev, &self.net, 0, &from[..n])?;
+        for (a, &v) in self.action.iter_mut().zip(&from[n..]) {
+            *a = v as i32;
+        }
+        self.acted = from[n + self.action.len()] != 0.0;
+        Ok(())
+    }
+
+    fn check(&self, got: usize) -> Result<()> {
+        let want = self.memory_len();
+        if want == got {
+            return Ok(());
+        }
+        Err(Error::Shape { op: "session", arg: "memory", shape: "[memory_len]".into(), want, got })
+    }
+}

@@ -1,0 +1,237 @@
+//! From a resolved config to the parts of a run.
+
+use mamba_rl_envs::{Autoreset, BoxEnv, Dtype, EnvArgs, EnvError, EnvSpec, VecEnv};
+use serde::Serialize;
+
+use super::Stream;
+use crate::actor::{Actor, ActorConfig, Exploration, TraceConfig};
+use crate::backbone::{SeqShape, state_len};
+use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, StateType};
+use crate::device::{Cpu, Simd};
+use crate::error::{Error, Result};
+use crate::learner::{R2d2, R2d2Config, TargetUpdate};
+use crate::network::{Description, cut};
+use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
+use crate::value::td_error;
+
+/// What a run needs memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Footprint {
+    /// Numbers in the network.
+    pub parameters: usize,
+    /// Replay at its capacity, states included.
+    pub replay_bytes: u64,
+    /// Tape of one batch.
+    pub tape_bytes: u64,
+    /// Scratch, gradients and features of one batch.
+    pub scratch_bytes: u64,
+    /// One stored state.
+    pub state_bytes_per_sequence: u64,
+}
+
+/// The parts of a run on the CPU.
+pub struct Parts {
+    /// The task.
+    pub spec: EnvSpec,
+    /// The network in words.
+    pub description: Description,
+    /// Device of learner and actor.
+    pub dev: Cpu,
+    /// Training copies.
+    pub envs: VecEnv,
+    /// Stored sequences.
+    pub replay: SequenceReplay,
+    /// Updates.
+    pub learner: R2d2<Cpu>,
+    /// Acting.
+    pub actor: Actor<Cpu>,
+}
+
+/// A task of the bundled registry.
+///
+/// # Errors
+/// `EnvError` naming the task or argument.
+pub fn make_env(id: &str, legacy: bool, args: &serde_json::Value) -> std::result::Result<BoxEnv, EnvError> {
+    let args = args.as_object().cloned().unwrap_or_default().into_iter().collect();
+    mamba_rl_envs::make(id, &EnvArgs { legacy, args })
+}
+
+/// The CPU with the code path that the config pins.
+///
+/// # Errors
+/// `Device` when this CPU lacks it.
+pub(super) fn cpu(config: &Config) -> Result<Cpu> {
+    let simd = match config.train.simd.as_str() {
+        "avx512" => Simd::Avx512,
+        "avx2" => Simd::Avx2,
+        "portable" => Simd::Portable,
+        _ => Simd::Auto,
+    };
+    Cpu::with_simd(simd)
+}
+
+/// Replay settings of a run.
+pub(super) fn replay_config(config: &Config) -> ReplayConfig {
+    let (r, l) = (&config.replay, &config.learner);
+    ReplayConfig {
+        capacity: r.capacity,
+        layout: match r.layout {
+            ReplayLayout::Episode => Layout::Episode { max_episode: r.max_episode },
+            ReplayLayout::Window => Layout::Window,
+        },
+        burn_in: l.burn_in,
+        length: l.length,
+        period: if r.period == 0 { l.length.div_ceil(2) } else { r.period },
+        seams: r.seams,
+        alpha: r.alpha,
+        beta: r.beta,
+        eta: r.eta,
+        state_dtype: match r.state_dtype {
+            StateType::F32 => StateDtype::F32,
+            StateType::F16 => StateDtype::F16,
+            StateType::Bf16 => StateDtype::Bf16,
+        },
+        initial_state: match r.initial_state {
+            InitialStateKind::Stored => InitialState::Stored,
+            InitialStateKind::Zero => InitialState::Zero,
+        },
+    }
+}
+
+/// What the replay stores of a task and a network.
+pub(super) fn replay_spec(config: &Config, spec: &EnvSpec, masked: bool, state_len: usize) -> ReplaySpec {
+    ReplaySpec {
+        obs_kind: match spec.observation_space.dtype() {
+            Dtype::U8 => ObsKind::U8,
+            Dtype::I32 => ObsKind::I32,
+            Dtype::F32 => ObsKind::F32,
+        },
+        obs_len: spec.observation_space.flat_len(),
+        action: ActionKind::Discrete { parts: spec.action_space.flat_len() },
+        legal_len: if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 },
+        state_len,
+        lanes: config.env.num_envs,
+    }
+}
+
+/// Learner settings of a resolved config.
+pub(super) fn learner_config(config: &Config) -> R2d2Config {
+    let l = &config.learner;
+    R2d2Config {
+        gamma: config.gamma() as f32,
+        n_step: config.n_step(),
+        rescaling: (l.rescaling > 0.0).then_some(l.rescaling as f32),
+        double_q: l.double_q,
+        truncation_is_terminal: l.truncation_is_terminal,
+        loss: match l.loss {
+            Loss::Squared => td_error::Loss::Squared,
+            Loss::Huber => td_error::Loss::Huber(1.0),
+        },
+        eta: config.replay.eta as f32,
+        reward_scale: config.reward_scale_factor() as f32,
+        lr_backbone: config.lr_backbone() as f32,
+        lr_heads: l.lr_heads as f32,
+        weight_decay: l.weight_decay as f32,
+        betas: (0.9, 0.999),
+        adam_eps: l.adam_eps as f32,
+        grad_clip: (l.grad_clip > 0.0).then_some(l.grad_clip as f32),
+        warmup: l.warmup,
+        target: if l.target_period > 0 {
+            TargetUpdate::Hard(l.target_period)
+        } else {
+            TargetUpdate::Soft(l.target_tau as f32)
+        },
+        shards: config.train.shards,
+    }
+}
+
+fn actor_config(config: &Config) -> ActorConfig {
+    let (l, e) = (learner_config(config), &config.exploration);
+    ActorConfig {
+        exploration: match e.kind {
+            ExplorationKind::Ladder => Exploration::Ladder { base: e.base, alpha: e.alpha },
+            ExplorationKind::Linear => Exploration::Linear { start: e.start, end: e.end, steps: e.steps },
+        },
+        trace: TraceConfig {
+            gamma: l.gamma,
+            n_step: l.n_step,
+            rescaling: l.rescaling,
+            truncation_is_terminal: l.truncation_is_terminal,
+            eta: l.eta,
+        },
+        reward_scale: l.reward_scale,
+        episodes_per_trial: config.env.episodes_per_trial as u64,
+    }
+}
+
+impl Parts {
+    /// Everything at step 0, weights drawn from the seed or taken from `weights`.
+    ///
+    /// # Errors
+    /// `Config` naming the field, environment and device errors.
+    pub fn new(config: &Config, weights: Option<Vec<f32>>) -> Result<Self> {
+        let args = serde_json::to_value(&config.env.args).unwrap_or_default();
+        let make = |_| make_env(&config.env.id, config.env.legacy, &args);
+        let masked = make(0)?.has_legal_mask();
+        let seed = config.train.seed;
+        let envs = VecEnv::new(&make, config.env.num_envs, Stream::Envs.seed(seed), Autoreset::SameStep)?;
+        let spec = envs.spec().clone();
+        let description = Description::new(config, &spec);
+        let dev = cpu(config)?;
+        let net = description.build::<Cpu>()?;
+        let values = match weights {
+            Some(w) => w,
+            None => net.initial(&mut Stream::Weights.rng(seed)),
+        };
+        let replay_spec = replay_spec(config, &spec, masked, state_len(net.state_layout()));
+        let replay = SequenceReplay::new(replay_spec, replay_config(config))?;
+        let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
+        let rng = Stream::Actor.rng(seed);
+        let net_actor = description.build::<Cpu>()?;
+        let actor =
+            Actor::new(dev.clone(), net_actor, input.clone(), actor_config(config), &values, copies, shards, rng)?;
+        let learner = R2d2::new(dev.clone(), net, input, learner_config(config), &values)?;
+        Ok(Parts { spec, description, dev, envs, replay, learner, actor })
+    }
+}
+
+/// Memory that a resolved config asks for.
+///
+/// # Errors
+/// `Config` naming the field.
+pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
+    let description = Description::new(config, spec);
+    let net = description.build::<Cpu>()?;
+    let whole = config.replay.layout == ReplayLayout::Episode;
+    let window = config.learner.burn_in + config.learner.length;
+    let slots = 1 + if whole { spec.max_steps.unwrap_or(config.replay.max_episode).min(config.replay.max_episode) } else { window };
+    let (mut tape, mut scratch) = (0, 0);
+    for rows in cut(config.batch(), config.train.shards) {
+        let shape = SeqShape { time: slots, batch: rows.len() };
+        let (t, s) = net.workspace_len(shape, true);
+        tape += t;
+        scratch += s + net.workspace_len(shape, false).1 + net.layout().len() + shape.rows() * net.d_input();
+    }
+    let state = state_len(net.state_layout());
+    let element = match spec.observation_space.dtype() {
+        Dtype::U8 => 1,
+        Dtype::I32 | Dtype::F32 => 4,
+    };
+    let state_bytes = state * if config.replay.state_dtype == StateType::F32 { 4 } else { 2 };
+    let per_step = spec.observation_space.flat_len() * element + spec.action_space.flat_len() * 4 + 4 + 2;
+    let period = replay_config(config).period.max(1);
+    let states = if whole { 0 } else { config.replay.capacity / period + config.env.num_envs };
+    let bytes = |n: usize| n as u64;
+    let replay_bytes = bytes(config.replay.capacity) * bytes(per_step) + bytes(states) * bytes(state_bytes);
+    if config.train.precision != "f32" {
+        let problem = format!("is `{}`, but the CPU computes in f32", config.train.precision);
+        return Err(Error::config("train.precision", problem));
+    }
+    Ok(Footprint {
+        parameters: net.layout().len(),
+        replay_bytes,
+        tape_bytes: 4 * bytes(tape),
+        scratch_bytes: 4 * bytes(scratch),
+        state_bytes_per_sequence: bytes(state_bytes),
+    })
+}

@@ -1,0 +1,47 @@
+//! What a checkpoint holds of a run beside weights and replay: counters, schedules, random streams, environments in
+//! mid-episode, the actor. Together they make a resumed run end with the bits of one that was never stopped.
+
+use mamba_rl_envs::VecEnvState;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::metrics::{Mmer, Since};
+use crate::actor::ActorState;
+
+/// Counters and sums.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Progress {
+    /// Environment steps.
+    pub steps: u64,
+    /// Episodes ended.
+    pub episodes: u64,
+    /// Learnt steps that are owed: the replay ratio times environment steps, less those done.
+    pub credit: f64,
+    /// Seconds of training.
+    pub wall_s: f64,
+    /// Last evaluation: mean and standard deviation.
+    pub eval: Option<(f64, f64)>,
+    /// Step of the last evaluation.
+    pub eval_step: Option<u64>,
+    /// Largest evaluation mean, and its step.
+    pub best: Option<(f64, u64)>,
+    pub mmer: Mmer,
+    pub since: Since,
+    /// Updates done when `learner/delta_q` was last measured.
+    pub delta_q_at: u64,
+}
+
+/// The `state` part of `state.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Snapshot {
+    pub progress: Progress,
+    pub envs: VecEnvState,
+    pub actor: ActorState,
+    pub replay_rng: ChaCha8Rng,
+    pub updates: u64,
+    pub skipped: u64,
+    /// Length of `metrics.jsonl`; a resume cuts it back to here.
+    pub metrics_bytes: u64,
+    /// Is the replay in this checkpoint?
+    pub replay_saved: bool,
+}
