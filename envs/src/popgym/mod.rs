@@ -1,0 +1,74 @@
+//! POPGym's tasks (Morad, Kortvelesy, Bettini, Liwicki, Prorok, ICLR 2023, arXiv 2303.01859), rules of release 1.0.7,
+//! restated; `legacy` selects the rules of the releases that the published tables used where they differ
+//! (CountRecall's action count, MineSweeper's step limit). One file per family, three difficulties each.
+//!
+//! Ids are `popgym-<Name><Difficulty>-v0`; old names (`Stateless…`) are aliases. Returns lie in about [-1, 1].
+
+mod deck;
+mod repeat_previous;
+
+pub use deck::{Deck, colour, rank, suit};
+pub use repeat_previous::RepeatPrevious;
+
+use serde::{Deserialize, Serialize};
+
+use crate::env::{Env, EnvSpec, erase};
+use crate::registry::Entry;
+use crate::space::Space;
+
+/// Difficulty of a POPGym task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Level {
+    /// Easy.
+    Easy,
+    /// Medium.
+    Medium,
+    /// Hard.
+    Hard,
+}
+
+impl Level {
+    /// All three.
+    pub const ALL: [Level; 3] = [Level::Easy, Level::Medium, Level::Hard];
+
+    /// The entry for this difficulty of an (easy, medium, hard) table.
+    pub fn pick<T>(self, [easy, medium, hard]: [T; 3]) -> T {
+        match self {
+            Level::Easy => easy,
+            Level::Medium => medium,
+            Level::Hard => hard,
+        }
+    }
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.pick(["Easy", "Medium", "Hard"]))
+    }
+}
+
+/// The discount that suits tasks whose actions do not change the future: each answer is paid at once, so a long horizon
+/// only adds noise to the target.
+const ANSWER_GAMMA: Option<f64> = Some(0.5);
+
+fn spec(family: &str, level: Level, legacy: bool, observation: Space, action: Space) -> EnvSpec {
+    let (id, name) = (format!("popgym-{family}{level}-v0"), format!("{family}{level}"));
+    EnvSpec { legacy, return_range: (-1.0, 1.0), ..EnvSpec::new(&id, &name, observation, action) }
+}
+
+/// Ids and plain names of an older family name.
+fn old_names(family: &str, level: Level) -> Vec<String> {
+    vec![format!("popgym-{family}{level}-v0"), format!("{family}{level}")]
+}
+
+fn family<E: Env + 'static>(new: fn(Level, bool) -> E) -> Vec<Entry> {
+    let entry = |level| {
+        Entry::new(new(level, false).spec().clone(), Vec::new(), move |args| Ok(erase(new(level, args.legacy))))
+    };
+    Level::ALL.map(entry).into()
+}
+
+/// All POPGym tasks.
+pub fn entries() -> Vec<Entry> {
+    [family(RepeatPrevious::new)].into_iter().flatten().collect()
+}

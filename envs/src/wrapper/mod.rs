@@ -1,0 +1,1 @@
+//! Wrappers over any environment, by Gymnasium's names.
