@@ -1,1 +1,3 @@
-
+pub mod logger;
+#[cfg(feature = "plot")]
+pub mod plot;
