@@ -1,10 +1,20 @@
 //! Recurrent off-policy reinforcement learning with a Mamba backbone.
 
+pub mod actor;
 pub mod backbone;
+pub mod checkpoint;
 pub mod config;
 pub mod device;
 pub mod error;
+pub mod learner;
+pub mod logger;
+pub mod network;
 pub mod ops;
 pub mod params;
+#[cfg(feature = "plot")]
+pub mod plot;
+pub mod replay;
+pub mod train;
+pub mod value;
 
 pub use error::{Error, Result};
