@@ -17,13 +17,15 @@ pub(super) struct AppendFile {
     path: PathBuf,
     flushed: u64,
     pending: Vec<u8>,
+    /// Where each waiting record ends in `pending`.
+    ends: Vec<usize>,
 }
 
 impl AppendFile {
     /// Goes on at byte `at`, which must be the end of the file.
     pub fn new(mut file: File, path: PathBuf, at: u64) -> io::Result<Self> {
         file.seek(SeekFrom::Start(at))?;
-        Ok(Self { file, path, flushed: at, pending: Vec::new() })
+        Ok(Self { file, path, flushed: at, pending: Vec::new(), ends: Vec::new() })
     }
 
     pub fn path(&self) -> &Path {
@@ -43,21 +45,24 @@ impl AppendFile {
     /// Appends one whole record, given by the closure that writes it.
     pub fn record(&mut self, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
         write(&mut self.pending)?;
+        self.ends.push(self.pending.len());
         if self.pending.len() > SPILL { self.flush() } else { Ok(()) }
     }
 
     /// Replaces everything from byte `start` by a record that is at least as long, so nothing old shows behind it.
     /// What had been flushed before is flushed again at once: it must not become younger.
     pub fn replace(&mut self, start: u64, record: &[u8]) -> io::Result<()> {
-        if let Some(waiting) = start.checked_sub(self.flushed) {
-            self.pending.truncate(waiting as usize);
-            self.pending.extend_from_slice(record);
+        let waiting = start.checked_sub(self.flushed).map(|n| n as usize);
+        let keep = waiting.unwrap_or(0);
+        self.pending.truncate(keep);
+        self.ends.retain(|end| *end <= keep);
+        self.pending.extend_from_slice(record);
+        self.ends.push(self.pending.len());
+        if waiting.is_some() {
             return Ok(());
         }
         self.file.seek(SeekFrom::Start(start))?;
         self.flushed = start;
-        self.pending.clear();
-        self.pending.extend_from_slice(record);
         self.flush()
     }
 
@@ -67,14 +72,29 @@ impl AppendFile {
             return Ok(());
         }
         self.still_there()?;
-        if let Err(error) = self.file.write_all(&self.pending) {
-            // The first error is the one to report; a file that cannot even shrink stays torn at its end.
-            let _ = self.file.set_len(self.flushed);
-            return Err(error);
+        let mut done = 0;
+        while done < self.pending.len() {
+            match self.file.write(&self.pending[done..]) {
+                Ok(0) => return Err(self.cut(done, io::ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.cut(done, error)),
+            }
         }
-        self.flushed += self.pending.len() as u64;
+        self.flushed += done as u64;
         self.pending.clear();
+        self.ends.clear();
         Ok(())
+    }
+
+    /// After a failed write that took `done` bytes: ends the file with the last whole record among them.
+    fn cut(&mut self, done: usize, error: io::Error) -> io::Error {
+        self.flushed += self.ends.iter().rev().find(|end| **end <= done).copied().unwrap_or(0) as u64;
+        self.pending.clear();
+        self.ends.clear();
+        // The first error is the one to report; a file that cannot even shrink stays torn at its end.
+        let _ = self.file.set_len(self.flushed);
+        error
     }
 
     /// Flushes and waits for the disk.

@@ -246,7 +246,7 @@ impl Sinks {
         let mut cells: Vec<(&str, f64)> = Vec::with_capacity(scalars.len());
         for &(tag, value) in scalars {
             if tag.is_empty() || jsonl::RESERVED.contains(&tag) {
-                self.warn_once(tag, format!("`{tag}` cannot be the tag of a scalar: ignored"));
+                self.warn_once(&format!("name {tag}"), format!("`{tag}` cannot be the tag of a scalar: ignored"));
             } else if self.seen.get(tag) == Some(&step) || cells.iter().any(|(t, _)| *t == tag) {
                 self.warn_once("twice", format!("{tag} was logged twice at step {step}: the first value stays"));
             } else {
