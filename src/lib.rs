@@ -5,5 +5,6 @@ pub mod device;
 pub mod error;
 pub mod ops;
 pub mod params;
+pub mod replay;
 
 pub use error::{Error, Result};
