@@ -2,8 +2,11 @@
 //! is the business of `ops`. Buffers have no shape: a shape travels beside them, and a [`View`] names a range of one.
 
 mod cpu;
+pub mod simd;
 
 pub use cpu::{Cpu, Real};
+pub(crate) use cpu::{host_mask, is_set};
+pub use simd::{Isa, Simd};
 
 use crate::error::Result;
 

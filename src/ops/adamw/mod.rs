@@ -2,6 +2,8 @@
 //! p −= lr·wd·p; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p −= lr · (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε).
 //! Source: Loshchilov & Hutter, 2019; form of `torch.optim.AdamW`.
 
+mod cpu;
+
 use crate::device::{Device, Slot};
 use crate::error::Result;
 

@@ -1,6 +1,8 @@
 //! Dueling head. q_a = v + a_a − mean(a), so that value and advantage are identified.
 //! Source: Wang et al., 2016, Eq. 9.
 
+mod cpu;
+
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;
 

@@ -1,5 +1,7 @@
 //! Pointwise functions of the heads: ReLU and its gradient, and the product with a 0/1 row mask.
 
+mod cpu;
+
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;
 

@@ -1,5 +1,8 @@
 //! Linear map. y = x Wᵀ + b with W `[d_out, d_in]` as in PyTorch and its gradients.
 
+pub(crate) mod cpu;
+
+use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
 use crate::error::Result;
 
@@ -44,11 +47,55 @@ pub trait Linear: Device {
     ///
     /// # Errors
     /// `Shape` naming the argument.
-    fn linear(&self, s: LinearShape, x: LinearIn<'_, Self::Tensor>, y: ViewMut<'_, Self::Tensor>, add: bool) -> Result<()>;
+    fn linear(
+        &self,
+        s: LinearShape,
+        x: LinearIn<'_, Self::Tensor>,
+        y: ViewMut<'_, Self::Tensor>,
+        add: bool,
+    ) -> Result<()>;
 
     /// Gradients of the inputs and, added, of the parameters.
     ///
     /// # Errors
     /// `Shape` naming the argument.
     fn linear_bwd(&self, s: LinearShape, x: LinearIn<'_, Self::Tensor>, g: LinearGrad<'_, Self::Tensor>) -> Result<()>;
+
+    /// g_x = g_y W, or g_x += g_y W where `add`: the input's part of [`Linear::linear_bwd`] alone.
+    ///
+    /// # Errors
+    /// `Shape` naming the argument.
+    fn linear_bwd_x(
+        &self,
+        s: LinearShape,
+        w: View<'_, Self::Tensor>,
+        g_y: View<'_, Self::Tensor>,
+        g_x: ViewMut<'_, Self::Tensor>,
+        add: bool,
+    ) -> Result<()>;
+}
+
+impl LinearShape {
+    fn check<D: Device>(&self, dev: &D, x: &LinearIn<'_, D::Tensor>) -> Result<()> {
+        let c = Check::new(dev, "linear");
+        c.view("x", &x.x, &[("rows", self.rows), ("d_in", self.d_in)])?;
+        c.view("w", &x.w, &[("d_out", self.d_out), ("d_in", self.d_in)])?;
+        match &x.b {
+            Some(b) => c.view("b", b, &[("d_out", self.d_out)]),
+            None => Ok(()),
+        }
+    }
+
+    fn check_grad<D: Device>(&self, dev: &D, g: &LinearGrad<'_, D::Tensor>) -> Result<()> {
+        let c = Check::new(dev, "linear_bwd");
+        c.view("g_y", &g.g_y, &[("rows", self.rows), ("d_out", self.d_out)])?;
+        if let Some(g_x) = &g.g_x {
+            c.out("g_x", g_x, &[("rows", self.rows), ("d_in", self.d_in)])?;
+        }
+        c.slot("w", g.w, g.g_params, &[("d_out", self.d_out), ("d_in", self.d_in)])?;
+        match g.b {
+            Some(b) => c.slot("b", b, g.g_params, &[("d_out", self.d_out)]),
+            None => Ok(()),
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Normalisation over the last axis. RMSNorm: y = w x / √(mean x² + ε) (Zhang & Sennrich, 2019);
 //! LayerNorm: y = w (x − mean) / √(var + ε) + b (Ba et al., 2016).
 
+mod cpu;
+
+use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
 use crate::error::Result;
 
@@ -76,4 +79,20 @@ pub trait Norm: Device {
         w_slot: Slot,
         b_slot: Slot,
     ) -> Result<()>;
+}
+
+impl NormShape {
+    fn check<D: Device>(
+        &self,
+        dev: &D,
+        op: &'static str,
+        rows: &[(&'static str, &View<'_, D::Tensor>)],
+        w: &View<'_, D::Tensor>,
+    ) -> Result<()> {
+        let c = Check::new(dev, op);
+        for (name, v) in rows {
+            c.view(name, v, &[("rows", self.rows), ("width", self.width)])?;
+        }
+        c.view("w", w, &[("width", self.width)])
+    }
 }
