@@ -78,17 +78,17 @@ impl Description {
         let mut out = if b.name == "mamba" {
             let m = self.mamba(0);
             let rank = m.dt_rank.unwrap_or(b.d_model.div_ceil(16));
-            crate::checkpoint::huggingface_config(
-                b.d_model,
-                b.n_layers,
-                b.d_state,
-                m.d_conv,
-                b.expand,
-                rank,
-                b.rms_eps,
-                b.proj_bias,
-                b.conv_bias,
-            )
+            crate::checkpoint::huggingface_config(&crate::checkpoint::HfConfig {
+                d_model: b.d_model,
+                n_layers: b.n_layers,
+                d_state: b.d_state,
+                d_conv: m.d_conv,
+                expand: b.expand,
+                dt_rank: rank,
+                rms_eps: b.rms_eps,
+                proj_bias: b.proj_bias,
+                conv_bias: b.conv_bias,
+            })
         } else {
             serde_json::json!({})
         };

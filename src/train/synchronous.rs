@@ -16,7 +16,8 @@ use crate::config::{CheckpointReplay, Config};
 use crate::device::Cpu;
 use crate::error::{Error, Result};
 use crate::learner::{Learner, LearnerState};
-use crate::logger::{Console, ConsoleOptions, Logger, LoggerOptions};
+use crate::logger::console::{Console, ConsoleOptions};
+use crate::logger::{Logger, LoggerOptions};
 use crate::network::QNetwork;
 use crate::params::Params;
 use crate::replay::{SequenceBatch, SequenceReplay};
@@ -82,7 +83,7 @@ impl<'a> Run<'a> {
             LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
         if start_step == 0 {
-            logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()));
+            logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
         }
         let console = ConsoleOptions { total_steps: config.train.steps, start_step, quiet: options.quiet };
         let now = Instant::now();
@@ -336,7 +337,7 @@ impl<'a> Run<'a> {
             eval_episodes: if eval.is_some() { c.eval.episodes } else { 0 },
             train_mmer: self.progress.mmer.best(),
             best_eval_return: self.progress.best.map(|b| b.0),
-            config_hash: c.config_hash(),
+            config_hash: c.config_hash()?,
             version: env!("CARGO_PKG_VERSION").into(),
             device: "cpu".into(),
             stopped,
