@@ -25,6 +25,8 @@ use crate::space::Space;
 pub struct Concentration {
     spec: EnvSpec,
     stream: Stream,
+    /// The symbols in order, [N]: each shuffle starts from here, so that a seed alone decides.
+    sorted: Vec<u8>,
     /// Symbol of each position, [N].
     symbols: Vec<u8>,
     face_down: u8,
@@ -53,10 +55,12 @@ impl Concentration {
             doc: "Find pairs of face-down cards.".to_owned(),
             ..spec("Concentration", level, legacy, observation, Space::Discrete(n))
         };
+        let sorted: Vec<u8> = (0..n as u16).map(symbol).collect();
         Concentration {
             spec,
             stream: Stream::default(),
-            symbols: (0..n as u16).map(symbol).collect(),
+            symbols: sorted.clone(),
+            sorted,
             face_down: v,
             solved: vec![v; n],
             n_solved: 0,
@@ -84,6 +88,7 @@ impl Env for Concentration {
     }
 
     fn reset_into(&mut self, seed: Option<u64>, obs: &mut [u8]) {
+        self.symbols.copy_from_slice(&self.sorted);
         self.symbols.shuffle(self.stream.begin(seed));
         self.start(obs);
     }

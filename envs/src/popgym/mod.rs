@@ -91,6 +91,10 @@ fn family<E: Env + 'static>(new: fn(Level, bool) -> E) -> Vec<Entry> {
     Level::ALL.map(entry).into()
 }
 
+fn pendulums(new: fn(Level, bool) -> PartialPendulum) -> Vec<Entry> {
+    Level::ALL.map(|level| crate::classic::torque_task(move |args| new(level, args.legacy))).into()
+}
+
 /// All POPGym tasks.
 pub fn entries() -> Vec<Entry> {
     [
@@ -106,8 +110,8 @@ pub fn entries() -> Vec<Entry> {
         family(PartialCartPole::position_only),
         family(PartialCartPole::noisy),
         cart_pole::velocity_entries(),
-        family(PartialPendulum::position_only),
-        family(PartialPendulum::noisy),
+        pendulums(PartialPendulum::position_only),
+        pendulums(PartialPendulum::noisy),
         family(Labyrinth::escape),
         family(Labyrinth::explore),
     ]
