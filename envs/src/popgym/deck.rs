@@ -38,8 +38,10 @@ impl Deck {
         Deck { cards: (0..52 * packs.clamp(1, 1_000) as u16).collect() }
     }
 
-    /// Uniform random order.
+    /// Uniform random order, the same from the same stream whatever the order was before.
+    #[inline]
     pub fn shuffle(&mut self, rng: &mut impl Rng) {
+        self.cards.iter_mut().zip(0..).for_each(|(card, i)| *card = i);
         self.cards.shuffle(rng);
     }
 
