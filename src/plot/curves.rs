@@ -125,7 +125,7 @@ fn common_steps(runs: &[Points]) -> Vec<f64> {
     steps.dedup();
     let stride = steps.len().div_ceil(MAX_POINTS).max(1);
     let last = steps.len().saturating_sub(1);
-    steps.into_iter().enumerate().filter(|(i, _)| (last - i) % stride == 0).map(|(_, s)| s).collect()
+    steps.into_iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride)).map(|(_, s)| s).collect()
 }
 
 /// The run's value at `step`, which lies between its first and its last point.
