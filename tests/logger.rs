@@ -2,7 +2,11 @@
 //! resume; NaN kept; full disks and vanished folders survived. Event files are read by the independent reader.
 #![cfg(feature = "tensorboard")]
 
-use mamba_rl::logger::{HparamValue, LogError, Logger, LoggerOptions, jsonl, reader};
+use mamba_rl::logger::{
+    HparamValue, LogError, Logger, LoggerOptions,
+    console::{Console, ConsoleOptions},
+    jsonl, reader,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -72,6 +76,15 @@ fn body_of_the_child_process() {
             logger.flush();
             logger.take_warnings().iter().for_each(|line| println!("WARNING {line}"));
             println!("trained to the end");
+        }
+        "plain" | "quiet" => {
+            let opts = ConsoleOptions { total_steps: 200, start_step: 100, quiet: mode == "quiet" };
+            let mut console = Console::new(opts);
+            console.update(100, None);
+            console.update(150, Some(0.25));
+            console.message("saved");
+            console.warn("careful");
+            console.update(200, Some(0.5));
         }
         other => panic!("unknown mode {other}"),
     }
@@ -424,6 +437,18 @@ fn a_full_disk_switches_the_sinks_off_and_leaves_whole_records() {
     assert!(!rows.is_empty() && rows.len() < 20_000);
     let file = reader::read(&reader::event_files(dir.path()).expect("folder")[0]).expect("events");
     assert!(file.torn == 0 && file.events.len() > 1);
+}
+
+#[test]
+fn the_console_prints_lines_where_there_is_no_terminal() {
+    let lines = |mode| {
+        let output = finish(child(mode, Path::new("unused")));
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).expect("UTF-8").lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let plain = ["step 100/200  50%", "saved", "warning: careful", "step 200/200  100%  return 0.500"];
+    assert_eq!(lines("plain"), plain);
+    assert_eq!(lines("quiet"), ["warning: careful"]);
 }
 
 /// TensorBoard's own reader, where Python has it: set `MAMBA_RL_TENSORBOARD=1`.

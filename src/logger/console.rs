@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 /// A plain line is printed after this long, and for the first and the last step.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
+/// The bar's text changes after this long.
+#[cfg(feature = "cli")]
+const BAR_EVERY: Duration = Duration::from_millis(100);
+
 /// Weight of the newest measurement in the speed shown.
 const NEWEST: f64 = 0.3;
 
@@ -28,7 +32,7 @@ pub struct Console {
     mark: (Instant, u64),
     /// Steps per second, smoothed; `None` before the first measurement.
     speed: Option<f64>,
-    printed: Option<Instant>,
+    shown: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -43,7 +47,7 @@ impl Console {
     /// Takes a bar where stderr is a terminal.
     pub fn new(opts: ConsoleOptions) -> Self {
         let face = if opts.quiet { Face::Quiet } else { Self::face(&opts) };
-        Self { mark: (Instant::now(), opts.start_step), opts, face, speed: None, printed: None }
+        Self { mark: (Instant::now(), opts.start_step), opts, face, speed: None, shown: None }
     }
 
     #[cfg(feature = "cli")]
@@ -74,18 +78,24 @@ impl Console {
             self.speed = Some(self.speed.map_or(fresh, |old| old + NEWEST * (fresh - old)));
             self.mark = (now, step);
         }
-        let due = self.printed.is_none_or(|then| now - then >= PLAIN_EVERY) || step >= self.opts.total_steps;
+        let period = match &self.face {
+            Face::Quiet => return,
+            Face::Plain => PLAIN_EVERY,
+            #[cfg(feature = "cli")]
+            Face::Bar(_) => BAR_EVERY,
+        };
+        if self.shown.is_some_and(|then| now - then < period) && step < self.opts.total_steps {
+            return;
+        }
+        self.shown = Some(now);
+        let status = self.status(step, mean_return);
         match &self.face {
-            Face::Plain if due => {
-                eprintln!("step {step}/{} {}", self.opts.total_steps, self.status(step, mean_return));
-                self.printed = Some(now);
-            }
-            Face::Quiet | Face::Plain => {}
             #[cfg(feature = "cli")]
             Face::Bar(bar) => {
                 bar.set_position(step);
-                bar.set_message(self.status(step, mean_return));
+                bar.set_message(status);
             }
+            _ => eprintln!("step {step}/{}  {status}", self.opts.total_steps),
         }
     }
 

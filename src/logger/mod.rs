@@ -267,7 +267,12 @@ impl Sinks {
             self.warn_once(&format!("nonfinite {tag}"), format!("{tag} is {value} at step {step}"));
         }
         self.floor = step;
-        self.seen.extend(cells.iter().map(|(tag, _)| (tag.to_string(), step)));
+        for (tag, _) in &cells {
+            match self.seen.get_mut(*tag) {
+                Some(last) => *last = step,
+                None => drop(self.seen.insert(tag.to_string(), step)),
+            }
+        }
         #[cfg(feature = "tensorboard")]
         self.event(|events| events.scalars(step, &cells));
     }

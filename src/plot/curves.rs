@@ -3,12 +3,15 @@
 
 use super::{
     By, TAGS,
-    runs::{Points, Run},
+    runs::{Points, Run, Settings},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Points kept of one curve; more are finer than any picture.
 const MAX_POINTS: usize = 1000;
+
+/// Settings named in a label at most; where more differ, the folder's name says it shorter.
+const MAX_NAMED: usize = 3;
 
 /// From how many runs on the interquartile mean is drawn: below, it is the mean.
 const IQM_FROM: usize = 4;
@@ -43,28 +46,46 @@ pub(super) struct Panel {
     pub curves: Vec<Curve>,
 }
 
+/// Runs that share a curve: by label, then by settings where these matter.
+type Groups<'a> = BTreeMap<(String, Option<&'a Settings>), Vec<&'a Run>>;
+
 /// The panels in order of their titles, each curve in order of its label.
 pub(super) fn panels(runs: &[Run], by: Option<By>) -> Vec<Panel> {
-    let mut panels: BTreeMap<String, BTreeMap<(String, &str), Vec<&Run>>> = BTreeMap::new();
+    let mut panels: BTreeMap<String, Groups<'_>> = BTreeMap::new();
     for run in runs {
         let (panel, label, settings) = match by {
-            Some(By::Env) => ("all environments".to_owned(), run.env.clone(), ""),
-            Some(By::Backbone) => (run.env.clone(), run.backbone.clone(), ""),
-            Some(By::Agent) => (run.env.clone(), run.agent.clone(), ""),
-            None => (run.env.clone(), format!("{}-{}", run.agent, run.backbone), run.settings.as_str()),
+            Some(By::Env) => ("all environments".to_owned(), run.env.clone(), None),
+            Some(By::Backbone) => (run.env.clone(), run.backbone.clone(), None),
+            Some(By::Agent) => (run.env.clone(), run.agent.clone(), None),
+            None => (run.env.clone(), format!("{}-{}", run.agent, run.backbone), Some(&run.settings)),
         };
         panels.entry(panel).or_default().entry((label, settings)).or_default().push(run);
     }
-    let panel = |(title, groups): (String, BTreeMap<(String, &str), Vec<&Run>>)| {
-        let doubles = |label: &str| groups.keys().filter(|key| key.0 == label).count() > 1;
-        let name = |label: &str, group: &[&Run]| {
-            // Other settings under the same names: the folder tells them apart.
-            if doubles(label) { format!("{label} ({})", group[0].name) } else { label.to_owned() }
-        };
-        let curves = groups.iter().map(|((label, _), group)| curve(name(label, group), &title, group)).collect();
-        Panel { title: title.clone(), curves }
+    let panel = |(title, groups): (String, Groups<'_>)| {
+        let mut curves: Vec<Curve> = groups
+            .iter()
+            .map(|((label, own), group)| curve(name(label, *own, group, &groups), &title, group))
+            .collect();
+        curves.sort_by(|a, b| a.label.cmp(&b.label));
+        Panel { title, curves }
     };
     panels.into_iter().map(panel).collect()
+}
+
+/// The label, with the settings in which the group differs from others of that label.
+fn name(label: &str, own: Option<&Settings>, group: &[&Run], groups: &Groups<'_>) -> String {
+    let Some(own) = own else { return label.to_owned() };
+    let others: Vec<&Settings> = groups.keys().filter(|key| key.0 == label).filter_map(|key| key.1).collect();
+    let keys: BTreeSet<&String> = others.iter().flat_map(|other| other.keys()).collect();
+    let differ: Vec<&String> =
+        keys.into_iter().filter(|key| others.iter().any(|other| other.get(*key) != own.get(*key))).collect();
+    let named: Vec<String> = differ.iter().filter_map(|key| Some(format!("{key} = {}", own.get(*key)?))).collect();
+    match differ.len() {
+        0 => label.to_owned(),
+        1..=MAX_NAMED if named.is_empty() => label.to_owned(),
+        1..=MAX_NAMED => format!("{label} ({})", named.join(", ")),
+        _ => format!("{label} ({})", group[0].name),
+    }
 }
 
 fn curve(label: String, panel: &str, group: &[&Run]) -> Curve {
@@ -104,7 +125,7 @@ fn common_steps(runs: &[Points]) -> Vec<f64> {
     steps.dedup();
     let stride = steps.len().div_ceil(MAX_POINTS).max(1);
     let last = steps.len().saturating_sub(1);
-    steps.into_iter().enumerate().filter(|(i, _)| (last - i) % stride == 0).map(|(_, s)| s).collect()
+    steps.into_iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride)).map(|(_, s)| s).collect()
 }
 
 /// The run's value at `step`, which lies between its first and its last point.

@@ -176,8 +176,8 @@ impl Page {
             if several {
                 chart.draw_series(LineSeries::new(zip(&curve.mean), self.thick(colour)))?;
             }
-            let dash = (self.px(6), self.px(4));
-            chart.draw_series(DashedLineSeries::new(zip(&curve.iqm), dash.0, dash.1, INK.stroke_width(self.scale)))?;
+            let (dash, gap, dark) = (self.px(6), self.px(4), darker(colour).stroke_width(self.scale));
+            chart.draw_series(DashedLineSeries::new(zip(&curve.iqm), dash, gap, dark))?;
             // A run of one point has no line.
             let lone = curve.runs.iter().filter(|run| run.len() == 1).flatten();
             chart.draw_series(lone.map(|p| Circle::new(*p, self.px(3), colour.filled())))?;
@@ -215,6 +215,11 @@ impl Page {
     }
 }
 
+/// The colour of a dashed line on the full one.
+fn darker(colour: RGBColor) -> RGBColor {
+    RGBColor(colour.0 / 3, colour.1 / 3, colour.2 / 3)
+}
+
 fn text_width(text: &str, size: u32) -> i32 {
     (FONT, size).into_font().box_size(text).map_or(size as i32 * text.len() as i32, |size| size.0 as i32)
 }
@@ -237,6 +242,8 @@ mod tests {
     fn short_numbers_by_hand() {
         let want =
             [(0.0, "0"), (-0.0, "0"), (0.25, "0.25"), (-1.0, "-1"), (2500.0, "2500"), (20e3, "20k"), (1.5e6, "1.5M")];
-        want.map(|(x, text)| assert_eq!(super::short(x), text));
+        for (x, text) in want {
+            assert_eq!(super::short(x), text);
+        }
     }
 }

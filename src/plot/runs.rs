@@ -5,12 +5,16 @@ use super::{PlotError, Result, TAGS};
 use crate::logger::{jsonl, reader};
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
 
 /// (environment step, return), steps rising.
 pub(super) type Points = Vec<(f64, f64)>;
+
+/// Configuration by full key, values as TOML.
+pub(super) type Settings = BTreeMap<String, String>;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -21,7 +25,7 @@ pub(super) struct Run {
     pub agent: String,
     pub backbone: String,
     /// The configuration without what repeats of one experiment may differ in.
-    pub settings: String,
+    pub settings: Settings,
     pub tag: &'static str,
     pub points: Points,
 }
@@ -57,12 +61,12 @@ fn returns(dir: &Path) -> Result<[Points; TAGS.len()]> {
         }
         return Ok(curves);
     };
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    for (n, line) in text.lines().enumerate() {
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((n, line)) = lines.next() {
         let row: Value = match serde_json::from_str(line) {
             Ok(row) => row,
             // A killed writer may leave half a row at the end.
-            Err(_) if text[whole..] == *line => break,
+            Err(_) if lines.peek().is_none() && !text.ends_with('\n') => break,
             Err(source) => return Err(PlotError::Row { path, row: n + 1, source }),
         };
         let Some(step) = row["step"].as_f64() else { continue };
@@ -119,5 +123,18 @@ fn describe(dir: &Path, tag: &'static str, points: Points) -> Result<Run> {
     for table in ["log", "checkpoint"] {
         config.remove(table);
     }
-    Ok(Run { name, env, agent, backbone, settings: config.to_string(), tag, points })
+    let mut settings = Settings::new();
+    flatten("", &config, &mut settings);
+    Ok(Run { name, env, agent, backbone, settings, tag, points })
+}
+
+fn flatten(prefix: &str, table: &toml::Table, settings: &mut Settings) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => flatten(&format!("{prefix}{key}."), inner, settings),
+            _ => {
+                settings.insert(format!("{prefix}{key}"), value.to_string());
+            }
+        }
+    }
 }
