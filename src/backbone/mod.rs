@@ -6,9 +6,23 @@
 //! `reset[t, b] = 1` clears row b's state before step t: a branch, so NaN and inf are cleared too, and no gradient passes.
 //! `valid[t, b] = 0` marks padding: inputs there are zeroed on entry, so their contents never matter.
 
+pub mod gru;
+pub mod lstm;
+pub mod mamba;
+pub mod mlp;
+mod rnn;
+
+pub use gru::Gru;
+pub use lstm::Lstm;
+pub use mamba::{Mamba, MambaConfig};
+pub use mlp::{Mlp, MlpConfig};
+pub use rnn::RnnConfig;
+
+use serde::{Deserialize, Serialize};
+
 use crate::device::{Device, Kind, Slot, View, ViewMut};
-use crate::error::Result;
-use crate::ops::Backend;
+use crate::error::{Error, Result};
+use crate::ops::{Backend, Check};
 use crate::params::{ParamLayout, ParamSpec, Params};
 
 /// Steps and rows of a sequence.
@@ -211,4 +225,72 @@ pub(crate) fn slots<const N: usize>(layout: &ParamLayout, prefix: &str, names: [
         *o = layout.slot(&format!("{prefix}{n}"))?;
     }
     Ok(out)
+}
+
+/// Which backbone, with its sizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "lowercase")]
+pub enum BackboneConfig {
+    /// Mamba: convolution window and SSM state.
+    Mamba(MambaConfig),
+    /// GRU: h.
+    Gru(RnnConfig),
+    /// LSTM: h and c.
+    Lstm(RnnConfig),
+    /// No memory: the control.
+    Mlp(MlpConfig),
+}
+
+/// A backbone by its configuration, for any device.
+///
+/// # Errors
+/// `Config` naming the field, its value and the limit.
+pub fn build<D: Backend>(config: &BackboneConfig) -> Result<Box<dyn Backbone<D>>> {
+    Ok(match config {
+        BackboneConfig::Mamba(c) => Box::new(Mamba::new(c.clone())?),
+        BackboneConfig::Gru(c) => Box::new(Gru::new(c.clone())?),
+        BackboneConfig::Lstm(c) => Box::new(Lstm::new(c.clone())?),
+        BackboneConfig::Mlp(c) => Box::new(Mlp::new(c.clone())?),
+    })
+}
+
+/// What a backbone says that was used before [`Backbone::bind`].
+pub(crate) fn unbound() -> Error {
+    Error::Usage("the backbone has no parameters yet: call `bind` with the network's layout first".into())
+}
+
+/// x is [T, B, d_input], y is [T, B, d_output].
+pub(crate) fn check_sequence<D: Backend>(
+    dev: &D,
+    seq: &Sequence<'_, D>,
+    d_input: usize,
+    y: &View<'_, D::Tensor>,
+    d_output: usize,
+) -> Result<()> {
+    let (c, time, batch) = (Check::new(dev, "backbone"), ("T", seq.shape.time), ("B", seq.shape.batch));
+    c.view("x", &seq.x, &[time, batch, ("d_input", d_input)])?;
+    c.view("y", y, &[time, batch, ("d_output", d_output)])?;
+    c.mask("reset", seq.reset.as_ref(), &[time, batch])?;
+    c.mask("valid", seq.valid.as_ref(), &[time, batch])
+}
+
+/// Part p of the state is [B, len_p].
+pub(crate) fn check_state<D: Backend>(dev: &D, layout: &[Part], state: &State<D>, batch: usize) -> Result<()> {
+    enough(dev, "state", layout.iter().map(|p| (p.name.as_str(), p.len * batch)), state)
+}
+
+/// Every buffer has at least the elements of its part, given as name and length.
+pub(crate) fn enough<'a, D: Backend>(
+    dev: &D,
+    arg: &'static str,
+    layout: impl IntoIterator<Item = (&'a str, usize)>,
+    parts: &Parts<D>,
+) -> Result<()> {
+    for (i, (name, want)) in layout.into_iter().enumerate() {
+        let got = parts.bufs.get(i).map_or(0, |buf| dev.len(buf));
+        if got < want || parts.bufs.len() <= i {
+            return Err(Error::Shape { op: "backbone", arg, shape: format!("[{name}]"), want, got });
+        }
+    }
+    Ok(())
 }

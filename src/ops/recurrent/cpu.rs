@@ -196,6 +196,7 @@ impl<F: Real> Recurrent for Cpu<F> {
         mut out: RecurrentOut<'_, Vec<F>>,
     ) -> Result<()> {
         s.check_in(self, &x)?;
+        s.check_gx(self, &x.gx)?;
         s.check_out(self, &out)?;
         out.scratch.len = s.batch * s.width();
         forward(s, x, out)

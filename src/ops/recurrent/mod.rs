@@ -51,7 +51,7 @@ pub struct RecurrentShape {
 
 /// Inputs of [`Recurrent::recurrent`].
 pub struct RecurrentIn<'a, T, M> {
-    /// The input's share of the gates, [T, B, G H].
+    /// The input's share of the gates, [T, B, G H]; not read by the backward.
     pub gx: View<'a, T>,
     /// W_hh, [G H, H].
     pub w_hh: View<'a, T>,
@@ -150,10 +150,14 @@ impl RecurrentShape {
 
     fn check_in<D: Device>(&self, dev: &D, x: &RecurrentIn<'_, D::Tensor, D::Mask>) -> Result<()> {
         let c = Check::new(dev, "recurrent");
-        c.view("gx", &x.gx, &[("T", self.time), ("B", self.batch), ("gates hidden", self.width())])?;
         c.view("w_hh", &x.w_hh, &[("gates hidden", self.width()), ("hidden", self.hidden)])?;
         c.view("b_hh", &x.b_hh, &[("gates hidden", self.width())])?;
         c.mask("reset", x.reset.as_ref(), &[("T", self.time), ("B", self.batch)])
+    }
+
+    fn check_gx<D: Device>(&self, dev: &D, gx: &View<'_, D::Tensor>) -> Result<()> {
+        let axes = [("T", self.time), ("B", self.batch), ("gates hidden", self.width())];
+        Check::new(dev, "recurrent").view("gx", gx, &axes)
     }
 
     fn check_out<D: Device + Recurrent>(&self, dev: &D, o: &RecurrentOut<'_, D::Tensor>) -> Result<()> {
