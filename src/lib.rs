@@ -1,10 +1,8 @@
 //! Recurrent off-policy reinforcement learning with a Mamba backbone.
 
-pub mod backbone;
-pub mod config;
 pub mod device;
 pub mod error;
-pub mod ops;
 pub mod params;
+pub mod replay;
 
 pub use error::{Error, Result};
