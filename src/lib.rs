@@ -1,5 +1,6 @@
 //! Recurrent off-policy reinforcement learning with a Mamba backbone.
 
+pub mod checkpoint;
 pub mod device;
 pub mod error;
 pub mod params;
