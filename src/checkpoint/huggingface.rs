@@ -104,6 +104,9 @@ impl HfConfig {
             proj_bias: fields.flag("use_bias", false)?,
             conv_bias: fields.flag("use_conv_bias", true)?,
         };
+        if config.n_layers > MOST_LAYERS {
+            return Err(fields.bad("num_hidden_layers", format!("is above {MOST_LAYERS}, the most supported")));
+        }
         let inner = config.expand * d_model;
         let found = fields.size("intermediate_size", Some(inner))?;
         if found != inner {
@@ -115,6 +118,9 @@ impl HfConfig {
 
 /// Largest size believed: far above any model, far below overflow of a product of two.
 const LARGEST: u64 = 1 << 24;
+
+/// Most layers believed: bounds the list of expected tensors before a file is opened.
+const MOST_LAYERS: usize = 4096;
 
 struct Fields<'a> {
     path: &'a Path,

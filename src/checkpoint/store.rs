@@ -165,6 +165,15 @@ impl Checkpoints {
             }
             files.push(info);
         }
+        // What the replay wrote beside its segments is part of the checkpoint too.
+        for name in names_in(&dir)? {
+            if !files.iter().any(|f| f.file == name) {
+                staging.adopt(&name)?;
+                let (bytes, crc32) = durable::checksum(&dir.join(&name))?;
+                written += bytes;
+                files.push(FileInfo { file: name, bytes, crc32 });
+            }
+        }
         Ok(written)
     }
 
