@@ -26,6 +26,7 @@ pub mod probe;
 pub mod registry;
 pub mod seed;
 pub mod space;
+pub mod trace;
 pub mod vector;
 pub mod wrapper;
 
@@ -36,4 +37,5 @@ pub use error::{EnvError, Result};
 pub use registry::{ArgDoc, Entry, EnvArgs, Registry, list, make};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
+pub use trace::{TraceEpisode, read_traces, record_episode, replay};
 pub use vector::{Autoreset, CopyState, StepBatch, VecEnv, VecEnvState};

@@ -4,10 +4,33 @@
 //!
 //! Ids are `popgym-<Name><Difficulty>-v0`; old names (`Stateless…`) are aliases. Returns lie in about [-1, 1].
 
+mod autoencode;
+mod bandit;
+mod battleship;
+mod cart_pole;
+mod concentration;
+mod count_recall;
 mod deck;
+mod higher_lower;
+mod labyrinth;
+mod maze;
+mod mine_sweeper;
+mod pendulum;
+mod repeat_first;
 mod repeat_previous;
 
+pub use autoencode::Autoencode;
+pub use bandit::MultiarmedBandit;
+pub use battleship::Battleship;
+pub use cart_pole::PartialCartPole;
+pub use concentration::Concentration;
+pub use count_recall::CountRecall;
 pub use deck::{Deck, colour, rank, suit};
+pub use higher_lower::HigherLower;
+pub use labyrinth::Labyrinth;
+pub use mine_sweeper::MineSweeper;
+pub use pendulum::PartialPendulum;
+pub use repeat_first::RepeatFirst;
 pub use repeat_previous::RepeatPrevious;
 
 use serde::{Deserialize, Serialize};
@@ -70,5 +93,25 @@ fn family<E: Env + 'static>(new: fn(Level, bool) -> E) -> Vec<Entry> {
 
 /// All POPGym tasks.
 pub fn entries() -> Vec<Entry> {
-    [family(RepeatPrevious::new)].into_iter().flatten().collect()
+    [
+        family(RepeatFirst::new),
+        family(RepeatPrevious::new),
+        family(Autoencode::new),
+        family(CountRecall::new),
+        family(HigherLower::new),
+        family(Concentration::new),
+        family(Battleship::new),
+        family(MineSweeper::new),
+        family(MultiarmedBandit::new),
+        family(PartialCartPole::position_only),
+        family(PartialCartPole::noisy),
+        cart_pole::velocity_entries(),
+        family(PartialPendulum::position_only),
+        family(PartialPendulum::noisy),
+        family(Labyrinth::escape),
+        family(Labyrinth::explore),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
