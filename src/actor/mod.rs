@@ -263,8 +263,14 @@ impl<D: Backend> Actor<D> {
             replay.push(i, step)?;
         }
         self.closed.clear();
+        // With seams a span may hold two episodes, of which the trace knows the last: the running maximum stands.
+        let seams = replay.config().seams;
         let closed = &mut self.closed;
-        replay.drain_closed(|span| closed.push(span));
+        replay.drain_closed(|span| {
+            if !seams {
+                closed.push(span);
+            }
+        });
         self.prioritise(after, replay)?;
         for i in 0..self.reset.len() {
             if after.terminated[i] || after.truncated[i] {
@@ -287,6 +293,12 @@ impl<D: Backend> Actor<D> {
         }
         for span in std::mem::take(&mut self.closed) {
             let (lane, start, len) = (span.lane, span.start, span.len);
+            if !span.ends_episode && self.traces[lane].value.len() > start + len {
+                // closed late: an episode that became too long to be kept whole
+                let p = self.traces[lane].priority(self.config.trace, start, len, SpanEnd::Running)?;
+                replay.set_priority(&[span.handle], &[p]);
+                continue;
+            }
             if !span.ends_episode {
                 self.waiting.push(Waiting { handle: span.handle, lane, start, len });
                 continue;

@@ -3,7 +3,7 @@
 use super::SequenceReplay;
 use super::episodes::{FIRST, TERMINATED, TRANSITION, TRUNCATED};
 use super::error::{ReplayError, Result};
-use super::rows::{ActionRows, ObsRows, ObsSlice};
+use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
 use super::sequence::bucket_slots;
 use super::table::{Entry, Handle};
 use crate::value::priority::{importance_weight, normalise_by_max};
@@ -106,6 +106,35 @@ impl SequenceBatch {
         slot * self.batch + row
     }
 
+    /// Observation of entry `at` = slot · B + row, [obs_len].
+    pub fn obs_row(&self, at: usize) -> ObsSlice<'_> {
+        self.obs.row(at, self.obs.as_slice().len() / (self.slots * self.batch).max(1))
+    }
+
+    /// Action of entry `at`, [action length].
+    pub fn action_row(&self, at: usize) -> ActionSlice<'_> {
+        self.action.row(at, self.action_len())
+    }
+
+    /// Action before entry `at`, [action length]; zeros unless `has_prev`.
+    pub fn prev_action_row(&self, at: usize) -> ActionSlice<'_> {
+        self.prev_action.row(at, self.action_len())
+    }
+
+    /// Legal actions of entry `at`, [legal_len]; None where the task has no mask.
+    pub fn legal_row(&self, at: usize) -> Option<&[bool]> {
+        let n = self.legal.len() / (self.slots * self.batch).max(1);
+        (n > 0).then(|| &self.legal[at * n..(at + 1) * n])
+    }
+
+    fn action_len(&self) -> usize {
+        let all = match &self.action {
+            ActionRows::Discrete(v) => v.len(),
+            ActionRows::Continuous(v) => v.len(),
+        };
+        all / (self.slots * self.batch).max(1)
+    }
+
     /// Learnt steps of the whole batch.
     pub fn n_learnt(&self) -> usize {
         self.learn.iter().filter(|&&l| l != 0).count()
@@ -153,29 +182,36 @@ impl SequenceReplay {
         out.batch = batch;
         out.handle.clear();
         out.weight.clear();
-        let (mut burn_in, mut span) = (0, 0);
         for k in 0..batch {
             let query = tree.stratified_query(k, batch, rng.random::<f64>());
             let index = tree.find(query).ok_or(ReplayError::Empty)? as u32;
-            let entry = self.table.get(index).ok_or(ReplayError::Empty)?;
-            burn_in = burn_in.max(entry.burn_in as usize);
-            span = span.max(entry.span as usize);
+            self.table.get(index).ok_or(ReplayError::Empty)?;
             out.handle.push(self.table.handle(index));
             let probability = tree.get(index as usize) / tree.total();
             out.weight.push(importance_weight(probability, n, self.config.beta) as f32);
         }
         normalise_by_max(&mut out.weight);
+        let handles = std::mem::take(&mut out.handle);
+        self.fill_rows(handles.iter().filter_map(|h| self.table.get(h.index)).copied(), out);
+        out.handle = handles;
+        Ok(())
+    }
+
+    /// Gives the batch the size of these windows, and their contents. `out.batch` is set.
+    pub(super) fn fill_rows(&self, entries: impl Iterator<Item = Entry> + Clone, out: &mut SequenceBatch) {
+        let (mut burn_in, mut span) = (0, 0);
+        for entry in entries.clone() {
+            burn_in = burn_in.max(entry.burn_in as usize);
+            span = span.max(entry.span as usize);
+        }
         out.burn_in = burn_in;
         let (length, whole) = (self.config.length, self.config.whole_limit());
         let exact = [length + 1, self.config.burn_in + length + 1, whole + 1];
         out.slots = bucket_slots(burn_in + span + 1, &exact);
         out.reshape(self);
-        for row in 0..batch {
-            if let Some(&entry) = self.table.get(out.handle[row].index) {
-                self.fill_row(entry, row, out);
-            }
+        for (row, entry) in entries.enumerate() {
+            self.fill_row(entry, row, out);
         }
-        Ok(())
     }
 
     fn fill_row(&self, entry: Entry, row: usize, out: &mut SequenceBatch) {

@@ -27,6 +27,7 @@ mod config;
 mod episodes;
 mod error;
 mod format;
+mod prefix;
 mod rows;
 mod segments;
 pub mod sequence;

@@ -10,7 +10,7 @@ use super::sum_tree::SumTree;
 pub const PRIORITY_FLOOR: f32 = 1e-6;
 
 /// Names one sequence for as long as it is in the replay; afterwards it is stale.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Handle {
     pub(super) index: u32,
     pub(super) generation: u32,
