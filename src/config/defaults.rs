@@ -2,6 +2,27 @@
 
 use super::*;
 
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            preset: "popgym".into(),
+            env: EnvSection::default(),
+            actor: ActorSection::default(),
+            agent: AgentSection::default(),
+            backbone: BackboneSection::default(),
+            network: NetworkSection::default(),
+            input: InputSection::default(),
+            learner: LearnerSection::default(),
+            exploration: ExplorationSection::default(),
+            replay: ReplaySection::default(),
+            train: TrainSection::default(),
+            eval: EvalSection::default(),
+            checkpoint: CheckpointSection::default(),
+            log: LogSection::default(),
+        }
+    }
+}
+
 impl Default for EnvSection {
     fn default() -> Self {
         EnvSection {

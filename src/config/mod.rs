@@ -2,13 +2,24 @@
 //! Defaults here are those of the preset `popgym`; `examples/configs/*.toml` are the presets. Unknown keys are errors.
 
 mod defaults;
+mod keys;
+mod layers;
+mod resolve;
+mod validate;
+mod write;
+
+pub use layers::{Flags, PRESETS};
+pub use validate::simd_paths;
+pub use write::Difference;
 
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run depends on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Name of the preset that this config began with. Default `popgym`.
+    pub preset: String,
     /// The task.
     pub env: EnvSection,
     /// Acting.

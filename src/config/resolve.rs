@@ -1,0 +1,171 @@
+//! Replaces every `suggested`, `unit` and `auto` by the value that this run has, and reads such values back.
+
+use mamba_rl_envs::{EnvArgs, EnvSpec, Space};
+
+use super::{Config, ReplayLayout, RewardScale, Suggested};
+use crate::error::{Error, Result};
+
+/// Discount where neither config nor task says otherwise.
+const GAMMA: f64 = 0.99;
+/// Taps of the convolution where neither says otherwise (official code).
+const D_CONV: usize = 4;
+
+impl Config {
+    /// Fills in what depends on the task, and gives one line for each such value, to be printed. The id becomes the
+    /// registered one, the agent follows the action space, device `auto` becomes the CPU. Ends with a validation.
+    ///
+    /// # Errors
+    /// `Usage` for a task with continuous actions; otherwise as [`Config::validate`].
+    pub fn resolve(&mut self, spec: &EnvSpec) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        self.env.id.clone_from(&spec.id);
+        self.resolve_agent(spec)?;
+        self.resolve_backbone(spec, &mut lines);
+        self.resolve_learner(spec, &mut lines);
+        if self.replay.period == 0 {
+            self.replay.period = (self.learner.length / 2).max(1);
+        }
+        if self.train.device == "auto" {
+            self.train.device = "cpu".into();
+            lines.push("device cpu (auto: this build has no CUDA support)".into());
+        }
+        self.validate()?;
+        Ok(lines)
+    }
+
+    fn resolve_agent(&mut self, spec: &EnvSpec) -> Result<()> {
+        if !matches!(spec.action_space, Space::Discrete(_) | Space::MultiDiscrete(_)) {
+            return Err(Error::Usage(format!(
+                "task {} has actions in {}, which needs rsac, which this version does not have; choose a task with \
+                 discrete actions (`mamba-rl envs` lists them)",
+                spec.id, spec.action_space
+            )));
+        }
+        if self.agent.name == "auto" {
+            self.agent.name = "r2d2".into();
+        }
+        Ok(())
+    }
+
+    fn resolve_backbone(&mut self, spec: &EnvSpec, lines: &mut Vec<String>) {
+        let b = &mut self.backbone;
+        if matches!(b.d_conv, Suggested::Word(_)) {
+            let value = spec.suggested_d_conv.unwrap_or(D_CONV);
+            b.d_conv = Suggested::Value(value);
+            if b.name == "mamba" {
+                lines.push(format!("d_conv {value} ({})", origin(spec.suggested_d_conv.is_some())));
+            }
+        }
+        if b.dt_rank == 0 {
+            b.dt_rank = b.d_model.div_ceil(16);
+        }
+    }
+
+    fn resolve_learner(&mut self, spec: &EnvSpec, lines: &mut Vec<String>) {
+        let long = self.replay.layout == ReplayLayout::Episode && spec.max_steps.is_some_and(|t| t > 400);
+        let suggests = spec.suggested_gamma.is_some();
+        let l = &mut self.learner;
+        if matches!(l.gamma, Suggested::Word(_)) {
+            let value = spec.suggested_gamma.unwrap_or(GAMMA);
+            l.gamma = Suggested::Value(value);
+            lines.push(format!("gamma {value} ({})", origin(suggests)));
+        }
+        let why = if suggests { "as the task suggests a discount" } else { "as the task suggests no discount" };
+        if matches!(l.n_step, Suggested::Word(_)) {
+            let value = if suggests { 1 } else { 5 }.min(l.length);
+            l.n_step = Suggested::Value(value);
+            lines.push(format!("n_step {value} ({why})"));
+        }
+        if matches!(l.lr_backbone, Suggested::Word(_)) {
+            let value = if suggests { 3e-3 } else { 1e-3 };
+            l.lr_backbone = Suggested::Value(value);
+            lines.push(format!("lr_backbone {value} ({why})"));
+        }
+        if matches!(l.batch, Suggested::Word(_)) {
+            let value = if long { 2 } else { 8 };
+            l.batch = Suggested::Value(value);
+            let why = if long { "whole episodes of more than 400 steps" } else { "default" };
+            lines.push(format!("batch {value} ({why})"));
+        }
+        if let RewardScale::Word(_) = l.reward_scale {
+            let value = 1.0 / spec.unit_reward;
+            l.reward_scale = RewardScale::Value(value);
+            if value != 1.0 {
+                lines.push(format!("reward_scale {value} (1 / the task's unit reward {})", spec.unit_reward));
+            }
+        }
+    }
+
+    /// γ; the default 0.99 before [`Config::resolve`].
+    pub fn gamma(&self) -> f64 {
+        self.learner.gamma.value_or(GAMMA)
+    }
+
+    /// Rewards per return; 5 before [`Config::resolve`].
+    pub fn n_step(&self) -> usize {
+        self.learner.n_step.value_or(5)
+    }
+
+    /// Sequences per update; 8 before [`Config::resolve`].
+    pub fn batch(&self) -> usize {
+        self.learner.batch.value_or(8)
+    }
+
+    /// Learning rate of encoder and backbone; 1e-3 before [`Config::resolve`].
+    pub fn lr_backbone(&self) -> f64 {
+        self.learner.lr_backbone.value_or(1e-3)
+    }
+
+    /// Taps of the causal convolution; 4 before [`Config::resolve`].
+    pub fn d_conv(&self) -> usize {
+        self.backbone.d_conv.value_or(D_CONV)
+    }
+
+    /// Factor on rewards before they are learnt from; 1 before [`Config::resolve`].
+    pub fn reward_scale_factor(&self) -> f64 {
+        match self.learner.reward_scale {
+            RewardScale::Value(factor) => factor,
+            RewardScale::Word(_) => 1.0,
+        }
+    }
+
+    /// Rank of Δ's projection: `dt_rank`, or ceil(d_model / 16) where it is 0.
+    pub fn dt_rank(&self) -> usize {
+        if self.backbone.dt_rank == 0 { self.backbone.d_model.div_ceil(16) } else { self.backbone.dt_rank }
+    }
+
+    /// Steps between window starts: `replay.period`, or half of `learner.length` where it is 0.
+    pub fn period(&self) -> usize {
+        if self.replay.period == 0 { (self.learner.length / 2).max(1) } else { self.replay.period }
+    }
+
+    /// Arguments for the registry: `env.legacy` and `env.args`.
+    ///
+    /// # Errors
+    /// `Config` for a value that JSON cannot hold, such as NaN.
+    pub fn env_args(&self) -> Result<EnvArgs> {
+        let args = self.env.args.iter().map(|(name, value)| {
+            let key = || format!("env.args.{name}");
+            if value.as_float().is_some_and(|f| !f.is_finite()) {
+                return Err(Error::config(key(), format!("is {value}, expected a finite number")));
+            }
+            let json = serde_json::to_value(value).map_err(|e| Error::config(key(), e.to_string()))?;
+            Ok((name.clone(), json))
+        });
+        Ok(EnvArgs { legacy: self.env.legacy, args: args.collect::<Result<_>>()? })
+    }
+}
+
+impl<T: Copy> Suggested<T> {
+    /// The value, or `fallback` where the word still stands.
+    pub fn value_or(&self, fallback: T) -> T {
+        match self {
+            Suggested::Value(v) => *v,
+            Suggested::Word(_) => fallback,
+        }
+    }
+}
+
+fn origin(suggested: bool) -> &'static str {
+    if suggested { "suggested by the task" } else { "default: the task suggests none" }
+}

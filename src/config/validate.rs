@@ -1,0 +1,154 @@
+//! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
+//! Every message names the keys involved, what was found and what was expected.
+
+use super::{Config, ReplayLayout, Suggested};
+use crate::error::{Error, Result};
+
+impl Config {
+    /// Checks everything that can be known without the task. [`Config::resolve`] checks again with the task's values.
+    ///
+    /// # Errors
+    /// `Config` for a value outside its range or two values that contradict each other; `Usage` for what this version
+    /// does not have; `Device` for a device or code path that is not here.
+    pub fn validate(&self) -> Result<()> {
+        super::keys::check_all(&self.to_table()?)?;
+        self.check_backbone()?;
+        self.check_learner()?;
+        self.check_exploration()?;
+        self.check_replay()?;
+        self.check_run()
+    }
+
+    fn check_backbone(&self) -> Result<()> {
+        let b = &self.backbone;
+        if b.dt_min >= b.dt_max {
+            let problem = format!("{} is not below `backbone.dt_max` {}; expected dt_min < dt_max", b.dt_min, b.dt_max);
+            return Err(Error::config("backbone.dt_min", problem));
+        }
+        Ok(())
+    }
+
+    fn check_learner(&self) -> Result<()> {
+        let l = &self.learner;
+        if let Suggested::Value(n) = l.n_step
+            && n > l.length
+        {
+            let problem = format!("{n} is more than `learner.length` {}; expected n_step <= length", l.length);
+            return Err(Error::config("learner.n_step", problem));
+        }
+        if l.target_tau > 0.0 && l.target_period > 0 {
+            let problem = format!(
+                "{} and `learner.target_period` {} are both set; expected one of them to be 0 (soft or hard target)",
+                l.target_tau, l.target_period
+            );
+            return Err(Error::config("learner.target_tau", problem));
+        }
+        let bootstraps = !matches!(l.gamma, Suggested::Value(0.0));
+        if l.target_tau == 0.0 && l.target_period == 0 && bootstraps {
+            let problem = "and `learner.target_period` are both 0, so the target network would never move; expected one \
+                           of them above 0 (or `learner.gamma` 0)";
+            return Err(Error::config("learner.target_tau", problem));
+        }
+        Ok(())
+    }
+
+    fn check_exploration(&self) -> Result<()> {
+        let e = &self.exploration;
+        if e.start < e.end {
+            let problem = format!("{} is less than `exploration.end` {}; expected start >= end", e.start, e.end);
+            return Err(Error::config("exploration.start", problem));
+        }
+        Ok(())
+    }
+
+    /// Replay must hold one window; in layout `episode` also the longest episode that is kept whole.
+    fn check_replay(&self) -> Result<()> {
+        let (r, l) = (&self.replay, &self.learner);
+        let window = l.burn_in + l.length;
+        if r.capacity < window {
+            let problem = format!(
+                "{} is less than one window: `learner.burn_in` {} + `learner.length` {} = {window} steps",
+                r.capacity, l.burn_in, l.length
+            );
+            return Err(Error::config("replay.capacity", problem));
+        }
+        if r.layout == ReplayLayout::Episode && r.capacity < r.max_episode {
+            let problem = format!(
+                "{} is less than `replay.max_episode` {}, the longest episode kept whole; raise one or lower the other",
+                r.capacity, r.max_episode
+            );
+            return Err(Error::config("replay.capacity", problem));
+        }
+        if r.period > l.length {
+            let problem = format!(
+                "{} is more than `learner.length` {}, so steps between windows would never be learnt",
+                r.period, l.length
+            );
+            return Err(Error::config("replay.period", problem));
+        }
+        Ok(())
+    }
+
+    fn check_run(&self) -> Result<()> {
+        let t = &self.train;
+        if t.mode == "async" {
+            let problem = "mode `async` (`train.mode`) is not available yet in this version; use --mode sync";
+            return Err(Error::Usage(problem.into()));
+        }
+        if self.agent.name == "rsac" {
+            let problem = "agent `rsac` (`agent.name`) is not available yet in this version; use --agent r2d2 on a task \
+                           with discrete actions (`mamba-rl envs` lists them)";
+            return Err(Error::Usage(problem.into()));
+        }
+        if t.device.starts_with("cuda") {
+            return Err(Error::Device {
+                device: t.device.clone(),
+                problem: "this build has no CUDA support; devices present: cpu; use --device cpu or auto".into(),
+            });
+        }
+        if t.precision != "f32" {
+            let problem = format!(
+                "is \"{}\", but `train.device` \"{}\" runs on the CPU, which computes in f32; use --precision f32",
+                t.precision, t.device
+            );
+            return Err(Error::config("train.precision", problem));
+        }
+        let paths = simd_paths();
+        if t.simd != "auto" && !paths.contains(&t.simd.as_str()) {
+            let problem = format!("is \"{}\", which this CPU lacks; it has: {}", t.simd, paths.join(", "));
+            return Err(Error::config("train.simd", problem));
+        }
+        if t.steps < self.env.num_envs as u64 {
+            let problem = format!(
+                "{} is less than `env.num_envs` {}, so not one step of all copies fits; raise one or lower the other",
+                t.steps, self.env.num_envs
+            );
+            return Err(Error::config("train.steps", problem));
+        }
+        if self.learner.start_after >= t.steps {
+            let problem = format!(
+                "{} is not below `train.steps` {}, so nothing would be learnt",
+                self.learner.start_after, t.steps
+            );
+            return Err(Error::config("learner.start_after", problem));
+        }
+        Ok(())
+    }
+}
+
+/// Code paths that this CPU can run, best first: of `avx512`, `avx2` and `portable`.
+pub fn simd_paths() -> Vec<&'static str> {
+    #[allow(unused_mut)]
+    let mut paths = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f") {
+            paths.push("avx512");
+        }
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            paths.push("avx2");
+        }
+    }
+    paths.push("portable");
+    paths
+}
