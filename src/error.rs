@@ -66,6 +66,9 @@ pub enum Error {
     /// The replay said no.
     #[error(transparent)]
     Replay(#[from] crate::replay::ReplayError),
+    /// The log could not be opened.
+    #[error(transparent)]
+    Log(#[from] crate::logger::LogError),
     /// A file could not be read or written.
     #[error("{doing} {path}: {source}")]
     Io {

@@ -98,6 +98,8 @@ pub struct SaveRequest<'a> {
     pub config: &'a Value,
     /// Counters, schedules, RNG streams, environment states. JSON has no NaN or infinity: they would come back as null.
     pub state: &'a Value,
+    /// Other files, such as the actor's recurrent states: name and contents.
+    pub blobs: &'a [(&'a str, &'a [u8])],
     /// The replay, where it is saved.
     pub replay: Option<&'a mut dyn ReplayStore>,
 }

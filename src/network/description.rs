@@ -126,9 +126,9 @@ impl Description {
             },
             expand: b.expand,
             dt_rank: (b.dt_rank > 0).then_some(b.dt_rank),
-            dt_min: b.dt_min,
-            dt_max: b.dt_max,
-            rms_eps: b.rms_eps,
+            dt_min: b.dt_min as f32,
+            dt_max: b.dt_max as f32,
+            rms_eps: b.rms_eps as f32,
             proj_bias: b.proj_bias,
             conv_bias: b.conv_bias,
         }
@@ -140,12 +140,12 @@ impl Description {
     /// `Config` where the name is unknown.
     pub fn backbone(&self, d_input: usize) -> Result<BackboneConfig> {
         let b = &self.backbone;
-        let rnn = RnnConfig { d_input, hidden: b.d_model, n_layers: b.n_layers };
+        let rnn = RnnConfig { d_input, d_model: b.d_model, n_layers: b.n_layers };
         Ok(match b.name.as_str() {
             "mamba" => BackboneConfig::Mamba(self.mamba(d_input)),
             "gru" => BackboneConfig::Gru(rnn),
             "lstm" => BackboneConfig::Lstm(rnn),
-            "mlp" => BackboneConfig::Mlp(MlpConfig { d_input, hidden: b.d_model, n_layers: b.n_layers }),
+            "mlp" => BackboneConfig::Mlp(MlpConfig { d_input, d_model: b.d_model, n_layers: b.n_layers }),
             other => {
                 let problem = format!("is `{other}`, expected mamba, gru, lstm or mlp");
                 return Err(Error::config("backbone.name", problem));

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::{QNetwork, Workspace};
 use crate::backbone::{SeqShape, Sequence, State};
-use crate::device::{Device, Kind, View, ViewMut};
+use crate::device::{Kind, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::ops::Backend;
 use crate::params::Params;

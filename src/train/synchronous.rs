@@ -11,7 +11,7 @@ use super::result::{RunResult, Stopped};
 use super::setup::{Parts, replay_config};
 use super::snapshot::{Progress, Snapshot};
 use super::{RunOptions, Stream};
-use crate::checkpoint::{self, Checkpoints, OptimizerState, ReplayStore, SaveRequest};
+use crate::checkpoint::{self, Checkpoints, FileInfo, OptimizerState, ReplayStore, SaveRequest};
 use crate::config::{CheckpointReplay, Config};
 use crate::device::Cpu;
 use crate::error::{Error, Result};
@@ -21,6 +21,9 @@ use crate::logger::{Logger, LoggerOptions};
 use crate::network::QNetwork;
 use crate::params::Params;
 use crate::replay::{SequenceBatch, SequenceReplay};
+
+/// Recurrent states of the copies, and what the actor remembers of their episodes: f32, little-endian.
+const ACTOR_FILE: &str = "actor.bin";
 
 /// A save may take this share of the time since the last one, where it is not asked for by `checkpoint.every`.
 const SAVE_SHARE: f64 = 0.02;
@@ -55,7 +58,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn start(config: &'a Config, options: RunOptions) -> Result<Self> {
-        let mut checkpoints = Checkpoints::open(&options.run_dir, config.checkpoint.keep)?;
+        let checkpoints = Checkpoints::open(&options.run_dir, config.checkpoint.keep)?;
         let from = if options.resume { Checkpoints::newest(&options.run_dir)? } else { None };
         let init = match &options.init_from {
             Some(path) if from.is_none() => Some(initial_weights(config, path)?),
@@ -67,7 +70,6 @@ impl<'a> Run<'a> {
         let mut metrics_bytes = None;
         if let Some(dir) = &from {
             let found = checkpoint::load(dir, parts.learner.layout(), Some(&parts.description.to_json()))?;
-            checkpoints.continue_from(dir);
             let snapshot = restore(config, &mut parts, found)?;
             metrics_bytes = Some(snapshot.metrics_bytes);
             (progress, replay_rng) = (snapshot.progress, snapshot.replay_rng);
@@ -281,6 +283,7 @@ impl<'a> Run<'a> {
         let p = &mut self.parts;
         let state = p.learner.save()?;
         let (actor, floats) = p.actor.save()?;
+        let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         let full = self.config.checkpoint.replay == CheckpointReplay::Full;
         let snapshot = Snapshot {
             progress: Progress { wall_s, ..self.progress.clone() },
@@ -299,7 +302,7 @@ impl<'a> Run<'a> {
             layout: p.learner.layout(),
             params: &state.params,
             optimizer: Some(OptimizerState { target: &state.target, m: &state.m, v: &state.v }),
-            extra: &[("actor", &floats)],
+            blobs: &[(ACTOR_FILE, &floats)],
             config: &p.description.to_json(),
             state: &snapshot,
             replay,
@@ -375,7 +378,7 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     let bad = |problem: String| Error::checkpoint(&found.dir, problem);
     let snapshot: Snapshot = serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
     let optimizer = found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
-    let floats = found.extra.get("actor").ok_or_else(|| bad("has no tensor `actor`".into()))?;
+    let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
     parts.learner.restore(&LearnerState {
         params: found.params,
         target: optimizer.target,
@@ -384,7 +387,7 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
         updates: snapshot.updates,
         skipped: snapshot.skipped,
     })?;
-    parts.actor.restore(&snapshot.actor, floats)?;
+    parts.actor.restore(&snapshot.actor, &floats)?;
     if snapshot.replay_saved {
         let spec = parts.replay.spec().clone();
         parts.replay = SequenceReplay::load(spec, replay_config(config), &found.dir)?;
@@ -415,4 +418,21 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn read_floats(path: &std::path::Path) -> Result<Vec<f32>> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io("reading", path, e))?;
+    Ok(bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect())
+}
+
+impl ReplayStore for SequenceReplay {
+    fn save_segments(&mut self, dir: &std::path::Path) -> Result<Vec<FileInfo>> {
+        let list = SequenceReplay::save_segments(self, dir)?;
+        Ok(list.into_iter().map(|s| FileInfo { file: s.file, bytes: s.bytes, crc32: s.crc32 }).collect())
+    }
+
+    fn save_failed(&mut self) {
+        // the next save writes everything again: nothing of an unfinished checkpoint is relied on
+        self.keep_segments(&[]);
+    }
 }
