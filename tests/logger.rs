@@ -202,7 +202,7 @@ fn lg_2_event_files_survive_kills() {
 }
 
 #[test]
-#[ignore = "100 kills take minutes"]
+#[ignore = "100 kills take a quarter of a minute or more"]
 fn lg_2_event_files_survive_100_kills() {
     kill_and_resume(100, 2);
 }

@@ -57,7 +57,7 @@ impl Console {
             return Face::Plain;
         }
         let bar = indicatif::ProgressBar::new(opts.total_steps).with_position(opts.start_step);
-        if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {human_pos}/{human_len} {msg}") {
+        if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:16} {human_pos}/{human_len} {wide_msg}") {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(250));
