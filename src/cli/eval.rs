@@ -17,10 +17,10 @@ pub struct Args {
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     path: PathBuf,
     /// Episodes [default: 100, or 1 with --render]
-    #[arg(long, value_name = "N", value_parser = super::count)]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = super::count)]
     episodes: Option<u64>,
     /// Seed of the episodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Show each step as text
     #[arg(long)]

@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
             Err(e) => {
                 let code = exit_code(&e);
                 if code != 0 {
-                    complain(&format!("{e:#}"));
+                    complain(&format!("{e:#}{}", hint(&e)));
                 }
                 code
             }
@@ -158,6 +158,16 @@ fn exit_code(e: &anyhow::Error) -> u8 {
         }
     }
     1
+}
+
+/// How to mend what the library's message cannot know of.
+fn hint(e: &anyhow::Error) -> &'static str {
+    let unknown = |e: &EnvError| matches!(e, EnvError::UnknownEnv { .. });
+    let known = e.chain().any(|c| {
+        c.downcast_ref::<EnvError>().is_some_and(unknown)
+            || matches!(c.downcast_ref::<Error>(), Some(Error::Env(inner)) if unknown(inner))
+    });
+    if known { "; `mamba-rl envs` lists all tasks" } else { "" }
 }
 
 fn env_code(e: &EnvError) -> u8 {

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 /// Who acts.
 pub enum Policy {
     /// Uniform over the legal actions.
-    Random(ChaCha8Rng),
+    Random(Box<ChaCha8Rng>),
     /// A trained agent, greedy.
     Agent(Box<Session>),
 }
@@ -17,7 +17,7 @@ pub enum Policy {
 impl Policy {
     /// The random policy of a seed.
     pub fn random(seed: u64) -> Self {
-        Policy::Random(ChaCha8Rng::seed_from_u64(seed))
+        Policy::Random(Box::new(ChaCha8Rng::seed_from_u64(seed)))
     }
 
     fn act(&mut self, env: &dyn DynEnv, obs: ObsRef<'_>, before: Option<Step>) -> mamba_rl_envs::Result<ActionBuffer> {

@@ -21,10 +21,10 @@ pub struct Args {
     #[arg(long, value_name = "random|CHECKPOINT", default_value = "random")]
     policy: String,
     /// Episodes
-    #[arg(long, value_name = "N", default_value = "1", value_parser = super::count)]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", default_value = "1", value_parser = super::count)]
     episodes: u64,
     /// Seed of the first episode; episode i has seed + i
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// A setting of the task, such as env.args.length=20 or env.legacy=true
     #[arg(long, value_name = "ENV.KEY=VALUE")]

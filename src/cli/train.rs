@@ -34,10 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "KEY.PATH=VALUE")]
     pub set: Vec<String>,
     /// Environment steps, all copies together [config: train.steps]
-    #[arg(long, value_name = "N", value_parser = super::count)]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = super::count)]
     pub steps: Option<u64>,
     /// Base seed [config: train.seed]
-    #[arg(long, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub seed: Option<u64>,
     /// sync [config: train.mode]
     #[arg(long, value_name = "MODE")]
