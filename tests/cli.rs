@@ -12,11 +12,11 @@ use mamba_rl_envs::Registry;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A small run of 256 steps, well under a second.
+/// A small run of 512 steps, well under a second.
 const SMALL: &[&str] = &[
     "train",
     "--steps",
-    "256",
+    "512",
     "--set",
     "env.num_envs=8",
     "--set",
@@ -275,13 +275,13 @@ fn a_run_leaves_its_config_and_result() {
         assert!(d.out.contains(word), "`{word}` is not in: {}", d.out);
     }
     let config = Config::load_file(&runs[0].join("config.toml")).expect("config");
-    assert_eq!((config.gamma(), config.d_conv(), config.train.steps), (0.5, 4, 256));
+    assert_eq!((config.gamma(), config.d_conv(), config.train.steps), (0.5, 4, 512));
     let text = std::fs::read_to_string(runs[0].join("config.toml")).expect("config");
     assert!(!text.contains("\"suggested\"") && !text.contains("\"unit\""), "{text}");
     let result = p.json(&format!("runs/{name}/result.json"));
     assert_eq!(
         (&result["env"], &result["steps"], &result["stopped"]),
-        (&"RepeatPreviousEasy".into(), &256.into(), &"finished".into())
+        (&"RepeatPreviousEasy".into(), &512.into(), &"finished".into())
     );
     assert_eq!(result["config_hash"], config.config_hash().expect("hash"));
     assert_eq!(result["preset"], "popgym");
@@ -290,7 +290,7 @@ fn a_run_leaves_its_config_and_result() {
     p.ok(&["train", "--config", &file, "--run-dir", "again"]);
     assert_eq!(p.json("again/result.json")["config_hash"], result["config_hash"]);
     assert_eq!(p.json("again/result.json")["eval_return_mean"], result["eval_return_mean"]);
-    assert!(p.ok(&["info", &format!("runs/{name}")]).out.contains("step 256"));
+    assert!(p.ok(&["info", &format!("runs/{name}")]).out.contains("step 512"));
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_taken_folder_is_refused_and_a_file_in_its_place_is_a_failure() {
 fn resume_names_what_can_be_resumed() {
     let p = Place::new();
     p.ok(SMALL);
-    p.fails(&["train", "--resume"], 2, &["--run-dir", "runs/RepeatPreviousEasy__r2d2-mamba__s1__", "step 256"]);
+    p.fails(&["train", "--resume"], 2, &["--run-dir", "runs/RepeatPreviousEasy__r2d2-mamba__s1__", "step 512"]);
     std::fs::create_dir(p.path("empty")).expect("creating");
     p.fails(&["train", "--resume", "--run-dir", "empty"], 2, &["config.toml"]);
 }
@@ -349,11 +349,11 @@ fn a_finished_run_does_nothing_and_more_steps_extend_it() {
     p.small("r");
     let result = std::fs::read(p.path("r/result.json")).expect("result");
     assert!(p.ok(&["train", "--resume", "--run-dir", "r"]).out.contains("nothing to do"));
-    assert!(p.ok(&["train", "--resume", "--run-dir", "r", "--steps", "256"]).out.contains("nothing to do"));
+    assert!(p.ok(&["train", "--resume", "--run-dir", "r", "--steps", "512"]).out.contains("nothing to do"));
     assert_eq!(std::fs::read(p.path("r/result.json")).expect("result"), result);
-    p.ok(&["train", "--resume", "--run-dir", "r", "--steps", "512"]);
-    assert_eq!(p.json("r/result.json")["steps"], 512);
-    assert_eq!(Config::load_file(&p.path("r/config.toml")).expect("config").train.steps, 512);
+    p.ok(&["train", "--resume", "--run-dir", "r", "--steps", "1024"]);
+    assert_eq!(p.json("r/result.json")["steps"], 1024);
+    assert_eq!(Config::load_file(&p.path("r/config.toml")).expect("config").train.steps, 1024);
     assert!(p.ok(&["train", "--resume", "--run-dir", "r"]).out.contains("nothing to do"));
 }
 
@@ -361,7 +361,7 @@ fn a_finished_run_does_nothing_and_more_steps_extend_it() {
 fn a_resumed_run_keeps_its_settings() {
     let p = Place::new();
     p.small("r");
-    let resume = ["train", "--resume", "--run-dir", "r", "--steps", "320"];
+    let resume = ["train", "--resume", "--run-dir", "r", "--steps", "576"];
     let with = |more: &[&'static str]| [&resume[..], more].concat();
     p.fails(&with(&["--set", "learner.gamma=0.9"]), 2, &["learner.gamma", "0.5", "0.9"]);
     p.fails(&with(&["--seed", "2"]), 2, &["train.seed", "1", "2"]);
@@ -369,10 +369,10 @@ fn a_resumed_run_keeps_its_settings() {
     p.fails(&with(&["--env", "RepeatFirstEasy"]), 2, &["env.id", "RepeatPreviousEasy", "RepeatFirstEasy"]);
     p.fails(&with(&["--preset", "r2d2-paper"]), 2, &["r"]);
     p.fails(&with(&["--init-from", "r"]), 2, &["--init-from", "--resume"]);
-    assert_eq!(p.json("r/result.json")["steps"], 256, "nothing was trained");
+    assert_eq!(p.json("r/result.json")["steps"], 512, "nothing was trained");
     // Equal flags, the short name, and what may differ.
     p.ok(&with(&["--seed", "1", "--env", "RepeatPreviousEasy", "--agent", "auto", "--set", "learner.gamma=suggested"]));
-    assert_eq!(p.json("r/result.json")["steps"], 320);
+    assert_eq!(p.json("r/result.json")["steps"], 576);
     let free = [
         "--device",
         "auto",
@@ -387,13 +387,13 @@ fn a_resumed_run_keeps_its_settings() {
         "--set",
         "checkpoint.every=64",
         "--steps",
-        "384",
+        "640",
     ];
     p.ok(&[&["train", "--resume", "--run-dir", "r"], &free[..]].concat());
-    assert_eq!(p.json("r/result.json")["steps"], 384);
+    assert_eq!(p.json("r/result.json")["steps"], 640);
     // The whole first command again, with more steps.
-    p.ok(&[SMALL, &["--run-dir", "r", "--resume", "--steps", "448", "--preset", "popgym"]].concat());
-    assert_eq!(p.json("r/result.json")["steps"], 448);
+    p.ok(&[SMALL, &["--run-dir", "r", "--resume", "--steps", "704", "--preset", "popgym"]].concat());
+    assert_eq!(p.json("r/result.json")["steps"], 704);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_run_without_a_checkpoint_starts_again_and_says_so() {
     std::fs::remove_dir_all(p.path("r/checkpoints")).expect("removing");
     let d = p.ok(&["train", "--resume", "--run-dir", "r"]);
     assert!(format!("{}{}", d.out, d.err).contains("starting again at step 0"), "{}{}", d.out, d.err);
-    assert_eq!(steps_of(&p.path("r")).last(), Some(&256));
+    assert_eq!(steps_of(&p.path("r")).last(), Some(&512));
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn weights_can_begin_a_new_run() {
     let p = Place::new();
     p.small("a");
     p.ok(&[SMALL, &["--run-dir", "b", "--init-from", "a", "--seed", "2"]].concat());
-    assert_eq!(p.json("b/result.json")["steps"], 256);
+    assert_eq!(p.json("b/result.json")["steps"], 512);
     let d = p.run(&[SMALL, &["--run-dir", "c", "--init-from", "a", "--set", "backbone.d_model=16"]].concat());
     assert!(d.code == 1 || d.code == 2, "{}", d.err);
     assert!(d.err.contains("error: ") && !d.err.contains("panicked"), "{}", d.err);
@@ -442,7 +442,7 @@ fn evaluation_reports_and_repeats() {
         (&6.into(), &3.into(), &51.0.into())
     );
     assert_eq!(d.out, p.ok(&args).out);
-    for path in ["r/checkpoints/step-256", "r/checkpoints/step-256/model.safetensors"] {
+    for path in ["r/checkpoints/step-512", "r/checkpoints/step-512/model.safetensors"] {
         let same: Value =
             serde_json::from_str(&p.ok(&["eval", path, "--episodes", "6", "--seed", "3", "--json"]).out).expect("JSON");
         assert_eq!(same["eval_return_mean"], report["eval_return_mean"]);
@@ -473,13 +473,13 @@ fn curves_are_drawn() {
 fn ck_4_damaged_checkpoints_are_refused() {
     let p = Place::new();
     p.small("r");
-    let path = p.path("r/checkpoints/step-256/model.safetensors");
+    let path = p.path("r/checkpoints/step-512/model.safetensors");
     let whole = std::fs::read(&path).expect("weights");
     for cut in [0, 7, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..cut]).expect("writing");
         let sizes = [cut.to_string(), whole.len().to_string()];
         p.fails(
-            &["eval", "r/checkpoints/step-256", "--episodes", "2"],
+            &["eval", "r/checkpoints/step-512", "--episodes", "2"],
             1,
             &["model.safetensors", &sizes[0], &sizes[1]],
         );
@@ -488,8 +488,8 @@ fn ck_4_damaged_checkpoints_are_refused() {
     let last = flipped.len() - 3;
     flipped[last] ^= 1;
     std::fs::write(&path, &flipped).expect("writing");
-    p.fails(&["eval", "r/checkpoints/step-256", "--episodes", "2"], 1, &["model.safetensors", "checksum"]);
-    p.fails(&["train", "--resume", "--run-dir", "r", "--steps", "512"], 1, &["model.safetensors"]);
+    p.fails(&["eval", "r/checkpoints/step-512", "--episodes", "2"], 1, &["model.safetensors", "checksum"]);
+    p.fails(&["train", "--resume", "--run-dir", "r", "--steps", "1024"], 1, &["model.safetensors"]);
 }
 
 /// Starts a run that would take days, and waits until it trains.

@@ -35,7 +35,7 @@ type Outcome = anyhow::Result<u8>;
 
 /// Recurrent off-policy reinforcement learning with a Mamba backbone.
 #[derive(Debug, Parser)]
-#[command(name = "mamba-rl", version, arg_required_else_help = true)]
+#[command(name = "mamba-rl", version, arg_required_else_help = true, args_override_self = true)]
 struct Args {
     #[command(subcommand)]
     command: Command,
