@@ -49,11 +49,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
     let n = text::number;
     writeln!(
         out,
-        "{}: greedy return {} ± {} over {} episodes",
+        "{}: greedy return {} ± {} over {}",
         report.env,
         n(report.eval_return_mean),
         n(report.eval_return_std),
-        report.episodes
+        text::episodes(report.episodes)
     )?;
     writeln!(
         out,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use mamba_rl::checkpoint::{self, Checkpoints, MODEL_FILE, STATE_FILE};
 use mamba_rl::train::RunResult;
 use mamba_rl::{Error, Result};
+use mamba_rl_envs::Space;
 use serde_json::Value;
 
 use super::{Outcome, run_dir, text};
@@ -75,7 +76,10 @@ fn about_checkpoint(dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "checkpoint {}", dir.display())?;
     writeln!(out, "  step {}, format version {}", show(&state["step"]), show(&state["format_version"]))?;
     for (name, value) in config.get("mamba_rl").and_then(Value::as_object).into_iter().flatten() {
-        writeln!(out, "  {name} {}", show(value))?;
+        match serde_json::from_value::<Space>(value.clone()) {
+            Ok(space) => writeln!(out, "  {name} {space}")?,
+            Err(_) => writeln!(out, "  {name} {}", show(value))?,
+        }
     }
     let tensors = tensors(&dir.join(MODEL_FILE))?;
     let total: usize = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();

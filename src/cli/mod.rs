@@ -174,14 +174,19 @@ fn env_code(e: &EnvError) -> u8 {
     if matches!(e, EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. }) { 2 } else { 1 }
 }
 
+/// Text that is no whole number.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a whole number such as 30000 or 3e4")]
+struct NotACount;
+
 /// A whole number as people write it: `30000`, `30_000` or `3e4`.
-fn count(text: &str) -> Result<u64, String> {
+fn count(text: &str) -> Result<u64, NotACount> {
     let plain = text.replace('_', "");
     if let Ok(n) = plain.parse::<u64>() {
         return Ok(n);
     }
     match plain.parse::<f64>() {
         Ok(f) if f >= 0.0 && f.fract() == 0.0 && f < 9e15 => Ok(f as u64),
-        _ => Err("expected a whole number such as 30000 or 3e4".to_owned()),
+        _ => Err(NotACount),
     }
 }

@@ -40,6 +40,11 @@ pub fn number(x: f64) -> String {
     if short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
+/// `1 episode`, `2 episodes`.
+pub fn episodes(n: usize) -> String {
+    format!("{} episode{}", thousands(n as u64), if n == 1 { "" } else { "s" })
+}
+
 /// How this program was called, so that a printed command can be pasted.
 pub fn program() -> String {
     std::env::args().next().filter(|p| !p.is_empty()).unwrap_or_else(|| "mamba-rl".to_owned())

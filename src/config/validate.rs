@@ -2,7 +2,6 @@
 //! Every message names the keys involved, what was found and what was expected.
 
 use super::{Config, ReplayLayout, Suggested};
-use crate::device::{Isa, Simd};
 use crate::error::{Error, Result};
 
 impl Config {
@@ -139,6 +138,12 @@ impl Config {
 
 /// Code paths that this CPU can run, best first: of `avx512`, `avx2` and `portable`.
 pub fn simd_paths() -> Vec<&'static str> {
-    let all = [(Simd::Avx512, "avx512"), (Simd::Avx2, "avx2"), (Simd::Portable, "portable")];
-    all.into_iter().filter(|(simd, _)| Isa::choose(*simd).is_some()).map(|(_, name)| name).collect()
+    #[cfg(target_arch = "x86_64")]
+    let fast = [
+        ("avx512", std::is_x86_feature_detected!("avx512f")),
+        ("avx2", std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let fast: [(&str, bool); 0] = [];
+    fast.into_iter().filter(|(_, here)| *here).map(|(name, _)| name).chain(["portable"]).collect()
 }

@@ -1,5 +1,7 @@
 //! CF-1 and CF-2 at the level of the library: what a config must refuse, and what the refusal must name.
 
+#![allow(dead_code)] // each test program uses a part
+
 use mamba_rl::config::{Config, Flags};
 
 /// Loads the default preset with these `--set` values.
