@@ -51,14 +51,17 @@ fn newest_and_best_are_kept() {
             store.mark_best(10).unwrap();
         }
     }
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-10", "step-20", "step-30"]);
     assert!(store.mark_best(11).is_err());
     // The mark outlives the process, and a new mark frees the old one.
     let mut store = Checkpoints::open(run.path(), 2).unwrap();
     save(&mut store, &layout, 100, None).unwrap();
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-10", "step-100", "step-30"]);
     assert_eq!(Checkpoints::best(run.path()).unwrap().unwrap(), run.path().join("checkpoints/step-10"));
     store.mark_best(100).unwrap();
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-100", "step-30"]);
     assert_eq!(Checkpoints::newest(run.path()).unwrap().unwrap(), run.path().join("checkpoints/step-100"));
     fs::write(run.path().join("checkpoints/best.json"), "{").unwrap();

@@ -23,8 +23,11 @@ const CHILD_DIR: &str = "MAMBA_RL_TEST_CHECKPOINT_DIR";
 /// Milliseconds between a child's saves.
 const CHILD_PAUSE: &str = "MAMBA_RL_TEST_CHECKPOINT_PAUSE";
 
+/// Name and shape.
+pub type Tensor<'a> = (&'a str, &'a [usize]);
+
 /// A layout from names and shapes.
-pub fn layout(tensors: &[(&str, &[usize])]) -> ParamLayout {
+pub fn layout(tensors: &[Tensor<'_>]) -> ParamLayout {
     let group = |shape: &[usize]| if shape.len() > 1 { Group::BackboneDecayed } else { Group::HeadsPlain };
     ParamLayout::new(tensors.iter().map(|(n, s)| ParamSpec::new(*n, s, group(s), Init::Zeros)).collect()).unwrap()
 }
@@ -218,7 +221,7 @@ pub fn ck_3_kills(kills: usize) {
         assert!(process.try_wait().unwrap().is_none(), "the child ended by itself");
         process.kill().unwrap();
         process.wait().unwrap();
-        cut += usize::from(names(run.path()).iter().any(|n| n.starts_with('.')));
+        cut += usize::from(names(run.path()).iter().any(|n| n.starts_with(".tmp-step-")));
         // A reader that cleans nothing finds a whole checkpoint, and a restart does too.
         load_and_prove(&Checkpoints::newest(run.path()).unwrap().unwrap(), &layout);
         Checkpoints::open(run.path(), 2).unwrap();
@@ -335,8 +338,8 @@ pub fn ck_5_mismatch() {
     let (_run, dir) = one_checkpoint(&layout_saved);
     let model = dir.join("model.safetensors");
     let (w, norm, head) = ("backbone.layers.0.mixer.in_proj.weight", "backbone.norm_f.weight", "head.weight");
-    let none: (&str, &[usize]) = ("head.none", &[0]);
-    let cases: [(&[(&str, &[usize])], &str); 4] = [
+    let none: Tensor<'_> = ("head.none", &[0]);
+    let cases: [(&[Tensor<'_>], &str); 4] = [
         (
             &[(w, &[8, 4]), (norm, &[4]), (head, &[3, 4]), none, ("head.bias", &[3])],
             "tensor `head.bias` is missing, expected shape [3]",
