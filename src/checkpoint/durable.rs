@@ -41,6 +41,7 @@ impl Staging {
     /// Writes a new file with one call; synced by `publish`.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<FileInfo> {
         let path = self.path.join(name);
+        super::state::check_name(&path, name)?;
         let mut file = File::create_new(&path).map_err(|e| Error::io("creating", &path, e))?;
         file.write_all(bytes).map_err(|e| Error::io("writing", &path, e))?;
         self.files.push((path, file));

@@ -30,6 +30,7 @@
 //!     optimizer: None,
 //!     config: &config,
 //!     state: &state,
+//!     blobs: &[],
 //!     replay: None,
 //! })?;
 //! let newest = Checkpoints::newest(run.path())?.expect("one was saved");
@@ -122,6 +123,8 @@ pub struct SaveRequest<'a> {
     pub config: &'a Value,
     /// Counters, schedules, RNG streams, environment states. JSON has no NaN or infinity: they would come back as null.
     pub state: &'a Value,
+    /// Other files, such as the actor's recurrent states: name and contents.
+    pub blobs: &'a [(&'a str, &'a [u8])],
     /// The replay, where it is saved.
     pub replay: Option<&'a mut dyn ReplayStore>,
 }

@@ -122,6 +122,9 @@ impl Checkpoints {
             let bytes = tensors::encode(&dir.join(OPTIMIZER_FILE), r.layout, &sets)?;
             files.push(staging.write(OPTIMIZER_FILE, &bytes)?);
         }
+        for (name, contents) in r.blobs {
+            files.push(staging.write(name, contents)?);
+        }
         let mut written: u64 = files.iter().map(|f| f.bytes).sum();
         if let Some(replay) = replay {
             written += self.stage_replay(staging, replay, &mut files)?;

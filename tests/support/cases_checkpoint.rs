@@ -115,6 +115,7 @@ pub fn save(
         optimizer: Some(OptimizerState { target: &target, m: &m, v: &v }),
         config: &config,
         state: &state,
+        blobs: &[("actor.bin", &step.to_le_bytes())],
         replay: replay.map(|r| r as &mut dyn ReplayStore),
     })
 }
@@ -136,6 +137,7 @@ pub fn load_and_prove(dir: &Path, layout: &ParamLayout) -> Loaded {
     }
     assert_eq!(loaded.state, state(step));
     assert_eq!(loaded.config, config());
+    assert_eq!(fs::read(dir.join("actor.bin")).unwrap(), step.to_le_bytes());
     loaded
 }
 
@@ -302,7 +304,7 @@ pub fn ck_4_damage() {
     let (_run, dir) = one_checkpoint(&layout);
     let files: Vec<String> =
         fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(files.len(), 8, "{files:?}");
+    assert_eq!(files.len(), 9, "{files:?}");
     for file in files {
         let path = dir.join(&file);
         let whole = fs::read(&path).unwrap();
