@@ -284,6 +284,22 @@ pub fn joint_action(space: &Space, action: ActionRef<'_>) -> usize {
     }
 }
 
+/// The flat discrete action of a row-major joint index; none outside the space and for boxes.
+pub fn split_action(space: &Space, joint: usize) -> Option<Vec<i32>> {
+    let sizes = match space {
+        Space::Discrete(n) => std::slice::from_ref(n),
+        Space::MultiDiscrete(ns) => ns.as_slice(),
+        _ => return None,
+    };
+    let mut rest = joint;
+    let mut parts = vec![0; sizes.len()];
+    for (p, n) in parts.iter_mut().zip(sizes).rev() {
+        *p = i32::try_from(rest.checked_rem(*n)?).ok()?;
+        rest /= n;
+    }
+    (rest == 0).then_some(parts)
+}
+
 impl<E: Env> DynEnv for Erased<E> {
     fn spec(&self) -> &EnvSpec {
         self.env.spec()

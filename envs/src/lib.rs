@@ -18,6 +18,7 @@
 pub mod batch;
 pub mod buffer;
 pub mod classic;
+pub mod conformance;
 pub mod env;
 pub mod error;
 mod hidden;
@@ -32,7 +33,8 @@ pub mod wrapper;
 
 pub use batch::Batch;
 pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, ObsRef};
-pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action};
+pub use conformance::{Options, Report, check, check_with, random_action};
+pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
 pub use registry::{ArgDoc, Entry, EnvArgs, Registry, list, make};
 pub use seed::{Stream, episode_seed};

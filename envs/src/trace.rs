@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::buffer::{ActionBuffer, ActionRef, ObsBuffer, ObsRef};
-use crate::env::{DynEnv, Step, joint_action};
+use crate::env::{DynEnv, Step, joint_action, split_action};
 use crate::error::{EnvError, Result};
 use crate::registry::{EnvArgs, Registry};
 use crate::space::Space;
@@ -79,21 +79,12 @@ pub fn action_to_json(space: &Space, action: ActionRef<'_>) -> Value {
 /// what the policy said before the dynamics clipped it.
 fn action_from_json(space: &Space, v: &Value) -> Option<ActionBuffer> {
     match space {
-        Space::MultiDiscrete(ns) => {
-            let mut index = usize::try_from(v.as_u64()?).ok()?;
-            let mut parts = vec![0; ns.len()];
-            for (p, n) in parts.iter_mut().zip(ns).rev() {
-                *p = i32::try_from(index % n).ok()?;
-                index /= n;
-            }
-            (index == 0).then_some(ActionBuffer::Discrete(parts))
-        }
         Space::Box { low, high, .. } => {
             let list = if v.is_number() { vec![v.as_f64()?] } else { floats(v)? };
             let clip = |(x, (l, h)): (f64, (&f32, &f32))| (x as f32).clamp(*l, *h);
             Some(ActionBuffer::Continuous(list.into_iter().zip(low.iter().zip(high)).map(clip).collect()))
         }
-        _ => Some(ActionBuffer::Discrete(vec![i32::try_from(v.as_i64()?).ok()?])),
+        _ => split_action(space, usize::try_from(v.as_u64()?).ok()?).map(ActionBuffer::Discrete),
     }
 }
 
