@@ -38,6 +38,10 @@ impl<E: Env> Batch<E> {
             return Err(EnvError::Dtype { what: first.spec().name.clone(), found, expected });
         }
         let (flat_len, action_len) = (space.flat_len(), first.spec().action_space.flat_len());
+        if flat_len == 0 || action_len == 0 {
+            let what = format!("{}: elements of an observation and of an action", first.spec().name);
+            return Err(EnvError::Length { what, found: 0, expected: 1 });
+        }
         Ok(Batch {
             flat_len,
             action_len,

@@ -59,12 +59,16 @@ pub fn random_action(space: &Space, legal: Option<&[bool]>, rng: &mut impl Rng) 
     space.visit(&mut |part| match part {
         Part::Discrete(n) => discrete.push(rng.random_range(0..n.clamp(1, 1 << 31) as u32) as i32),
         Part::Box { low, high, .. } => {
-            for (l, h) in low.iter().zip(high) {
-                let (l, h) = (
-                    if l.is_finite() { *l } else { h.min(1.0) - 2.0 },
-                    if h.is_finite() { *h } else { l.max(-1.0) + 2.0 },
-                );
-                continuous.push(rng.random_range(l..=h.max(l)));
+            for (&l, &h) in low.iter().zip(high) {
+                let (l, h) = match (l.is_finite(), h.is_finite()) {
+                    (true, true) => (l, h),
+                    (true, false) => (l, l.max(-1.0) + 2.0),
+                    (false, true) => (h.min(1.0) - 2.0, h),
+                    (false, false) => (-1.0, 1.0),
+                };
+                // Interpolated, since the width of a very wide box is no number.
+                let at: f32 = rng.random();
+                continuous.push((l * (1.0 - at) + h * at).clamp(l, h.max(l)));
             }
         }
     });

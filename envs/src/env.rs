@@ -87,7 +87,7 @@ impl Step {
 /// The typed form. Implement this for a new task; `erase` makes it a `BoxEnv`, `Batch` runs many.
 ///
 /// Callers pass an action that lies in the action space and an observation slice of `flat_len` elements, and do not step
-/// after the end: `Batch` and the erased form check this once for all tasks.
+/// before the first reset or after the end: `Batch` and the erased form check this once for all tasks.
 pub trait Env: Send {
     /// Element of an observation; must be the observation space's `dtype`.
     type Obs: ObsElem;

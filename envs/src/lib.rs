@@ -36,8 +36,8 @@ pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, O
 pub use conformance::{Options, Report, check, check_with, random_action};
 pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
-pub use registry::{ArgDoc, Entry, EnvArgs, Registry, list, make};
+pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
-pub use trace::{TraceEpisode, read_traces, record_episode, replay};
+pub use trace::{Policy, TraceEpisode, read_traces, record_episode, replay};
 pub use vector::{Autoreset, CopyState, StepBatch, VecEnv, VecEnvState};

@@ -95,13 +95,12 @@ fn floats(v: &Value) -> Option<Vec<f64>> {
     }
 }
 
-/// Plays one episode with a policy and records it. The policy gets the environment (to look, to render), the observation
-/// to act on, and what the step before gave (none at the episode's first observation).
-pub fn record_episode(
-    env: &mut dyn DynEnv,
-    seed: u64,
-    policy: &mut dyn FnMut(&dyn DynEnv, ObsRef<'_>, Option<Step>) -> Result<ActionBuffer>,
-) -> Result<TraceEpisode> {
+/// A policy to record: gets the environment (to look, to render), the observation to act on, and what the step before
+/// gave (none at the episode's first observation).
+pub type Policy<'a> = dyn FnMut(&dyn DynEnv, ObsRef<'_>, Option<Step>) -> Result<ActionBuffer> + 'a;
+
+/// Plays one episode with a policy and records it.
+pub fn record_episode(env: &mut dyn DynEnv, seed: u64, policy: &mut Policy<'_>) -> Result<TraceEpisode> {
     let spec = env.spec().clone();
     let space = &spec.observation_space;
     let mut obs = ObsBuffer::for_space(space, 1);

@@ -109,8 +109,14 @@ impl Copy {
         self.now.episode_length = 0;
         self.now.over = false;
         self.is_first = true;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(())
+    }
+
+    fn look_up_legal(&mut self) {
+        if !self.legal.is_empty() {
+            self.env.legal(&mut self.legal);
+        }
     }
 
     /// One step without autoreset.
@@ -122,7 +128,7 @@ impl Copy {
         self.now.episode_length += 1;
         self.now.over = step.done();
         self.is_first = false;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(step)
     }
 

@@ -184,7 +184,7 @@ impl DynEnv for Planted {
     }
 
     fn legal(&self, mask: &mut [bool]) {
-        let even = self.time.unwrap_or(0) % 2 == 0;
+        let even = self.time.unwrap_or(0).is_multiple_of(2);
         mask.iter_mut().enumerate().for_each(|(i, m)| *m = i != 2 || even);
     }
 }

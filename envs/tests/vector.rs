@@ -1,8 +1,10 @@
 //! `VecEnv`: autoreset in both modes, masks, save and restore in mid-episode, parallel stepping.
 
+use mamba_rl_envs::wrapper::{FlattenAction, TimeLimit};
 use mamba_rl_envs::{
     ActElem, ActionBuffer, ActionRef, Autoreset, BoxEnv, DynEnv, Env, EnvArgs, EnvError, EnvSpec, ObsBuffer, ObsMut,
-    Result, Space, Step, VecEnv, VecEnvState, erase, make, random_action,
+    Options, Result, Space, Step, VecEnv, VecEnvState, check_with, erase, joint_action, make, random_action,
+    split_action,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -247,4 +249,68 @@ fn copies_that_do_not_repeat_are_named_and_start_anew() {
     damaged.copies[2].actions = ActionBuffer::Continuous(vec![0.0; 3]);
     assert_eq!(resumed.restore(&damaged).unwrap(), [0, 1, 2]);
     assert_eq!(i32::wrap(&[1]), ActionRef::Discrete(&[1]));
+}
+
+/// A 2 × 3 board where no cell may be taken twice; taking the last one ends.
+struct Board {
+    spec: EnvSpec,
+    taken: [bool; 6],
+}
+
+impl Env for Board {
+    type Obs = u8;
+    type Act = i32;
+    fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+    fn reset_into(&mut self, _: Option<u64>, obs: &mut [u8]) {
+        self.taken = [false; 6];
+        obs[0] = 0;
+    }
+    fn step_into(&mut self, action: &[i32], obs: &mut [u8]) -> Step {
+        self.taken[(action[0] * 3 + action[1]) as usize] = true;
+        obs[0] = self.taken.iter().filter(|t| **t).count() as u8;
+        Step { reward: 1.0, terminated: obs[0] == 6, truncated: false }
+    }
+    fn has_legal_mask(&self) -> bool {
+        true
+    }
+    fn legal_into(&self, mask: &mut [bool]) {
+        mask.iter_mut().zip(&self.taken).for_each(|(m, t)| *m = !t);
+    }
+}
+
+fn board() -> Result<BoxEnv> {
+    let spec = EnvSpec {
+        max_steps: Some(6),
+        return_range: (0.0, 6.0),
+        ..EnvSpec::new("Board-v0", "Board", Space::Discrete(7), Space::MultiDiscrete(vec![2, 3]))
+    };
+    Ok(erase(Board { spec, taken: [false; 6] }))
+}
+
+#[test]
+fn masks_pass_through_wrappers_and_joint_actions_are_row_major() {
+    let options = Options { deterministic: true, ..Options::default() };
+    check_with(&board, &options).unwrap();
+    let flat = || Ok(TimeLimit::new(FlattenAction::new(board()?)?, 5)?.boxed());
+    check_with(&flat, &options).unwrap();
+    let mut envs = VecEnv::new(&|_| flat(), 1, 0, Autoreset::SameStep).unwrap();
+    envs.reset().unwrap();
+    let b = envs.step(ActionRef::Discrete(&[4])).unwrap();
+    assert_eq!(b.legal, Some(vec![true, true, true, true, false, true]));
+    assert!(matches!(envs.step(ActionRef::Discrete(&[4])), Err(EnvError::IllegalNow { .. })));
+    let mut pairs = VecEnv::new(&|_| board(), 1, 0, Autoreset::SameStep).unwrap();
+    pairs.reset().unwrap();
+    let b = pairs.step(ActionRef::Discrete(&[1, 1])).unwrap();
+    assert_eq!(b.legal, Some(vec![true, true, true, true, false, true]));
+    for joint in 0..6 {
+        let space = Space::MultiDiscrete(vec![2, 3]);
+        let parts = split_action(&space, joint).unwrap();
+        assert_eq!(
+            (joint_action(&space, ActionRef::Discrete(&parts)), &parts[..]),
+            (joint, &[joint as i32 / 3, joint as i32 % 3][..])
+        );
+    }
+    assert_eq!(split_action(&Space::MultiDiscrete(vec![2, 3]), 6), None);
 }
