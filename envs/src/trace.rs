@@ -38,17 +38,17 @@ pub struct TraceEpisode {
     pub hidden: Value,
     /// First observation.
     pub reset_obs: Value,
-    /// Actions, [T].
+    /// Actions, `[T]`.
     pub actions: Vec<Value>,
-    /// Observation after each action, [T].
+    /// Observation after each action, `[T]`.
     pub obs: Vec<Value>,
-    /// Rewards, [T].
+    /// Rewards, `[T]`.
     pub rewards: Vec<f64>,
-    /// Task ended, [T].
+    /// Task ended, `[T]`.
     pub terminated: Vec<bool>,
-    /// Time ran out, [T].
+    /// Time ran out, `[T]`.
     pub truncated: Vec<bool>,
-    /// Physical state after each action, [T], where the task has one.
+    /// Physical state after each action, `[T]`, where the task has one.
     #[serde(default)]
     pub states: Option<Vec<Vec<f64>>>,
 }
