@@ -87,7 +87,7 @@ impl Step {
 /// The typed form. Implement this for a new task; `erase` makes it a `BoxEnv`, `Batch` runs many.
 ///
 /// Callers pass an action that lies in the action space and an observation slice of `flat_len` elements, and do not step
-/// after the end: `Batch` and the erased form check this once for all tasks.
+/// before the first reset or after the end: `Batch` and the erased form check this once for all tasks.
 pub trait Env: Send {
     /// Element of an observation; must be the observation space's `dtype`.
     type Obs: ObsElem;
@@ -282,6 +282,22 @@ pub fn joint_action(space: &Space, action: ActionRef<'_>) -> usize {
         (_, ActionRef::Discrete([a])) => index(*a),
         _ => 0,
     }
+}
+
+/// The flat discrete action of a row-major joint index; none outside the space and for boxes.
+pub fn split_action(space: &Space, joint: usize) -> Option<Vec<i32>> {
+    let sizes = match space {
+        Space::Discrete(n) => std::slice::from_ref(n),
+        Space::MultiDiscrete(ns) => ns.as_slice(),
+        _ => return None,
+    };
+    let mut rest = joint;
+    let mut parts = vec![0; sizes.len()];
+    for (p, n) in parts.iter_mut().zip(sizes).rev() {
+        *p = i32::try_from(rest.checked_rem(*n)?).ok()?;
+        rest /= n;
+    }
+    (rest == 0).then_some(parts)
 }
 
 impl<E: Env> DynEnv for Erased<E> {

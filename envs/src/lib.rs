@@ -18,6 +18,7 @@
 pub mod batch;
 pub mod buffer;
 pub mod classic;
+pub mod conformance;
 pub mod env;
 pub mod error;
 mod hidden;
@@ -32,10 +33,11 @@ pub mod wrapper;
 
 pub use batch::Batch;
 pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, ObsRef};
-pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action};
+pub use conformance::{Options, Report, check, check_with, random_action};
+pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
-pub use registry::{ArgDoc, Entry, EnvArgs, Registry, list, make};
+pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
-pub use trace::{TraceEpisode, read_traces, record_episode, replay};
+pub use trace::{Policy, TraceEpisode, read_traces, record_episode, replay};
 pub use vector::{Autoreset, CopyState, StepBatch, VecEnv, VecEnvState};

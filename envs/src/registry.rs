@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::env::{BoxEnv, EnvSpec};
 use crate::error::{EnvError, Result};
 
 /// Arguments of a task.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct EnvArgs {
     /// Old rules, as the published tables used them; tasks without a rule change play the same.
     pub legacy: bool,
@@ -154,6 +156,11 @@ static BUNDLED: LazyLock<Registry> = LazyLock::new(|| {
     let entries = [crate::popgym::entries(), crate::classic::entries(), crate::probe::entries()];
     Registry { entries: entries.into_iter().flatten().collect() }
 });
+
+/// The bundled tasks, with the arguments each takes.
+pub fn bundled_registry() -> &'static Registry {
+    &BUNDLED
+}
 
 /// Makes a bundled task by id, name or alias.
 ///

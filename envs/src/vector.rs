@@ -109,8 +109,14 @@ impl Copy {
         self.now.episode_length = 0;
         self.now.over = false;
         self.is_first = true;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(())
+    }
+
+    fn look_up_legal(&mut self) {
+        if !self.legal.is_empty() {
+            self.env.legal(&mut self.legal);
+        }
     }
 
     /// One step without autoreset.
@@ -122,7 +128,7 @@ impl Copy {
         self.now.episode_length += 1;
         self.now.over = step.done();
         self.is_first = false;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(step)
     }
 
@@ -195,6 +201,13 @@ impl VecEnv {
         }
         let (space, flat_len) = (&spec.observation_space, spec.observation_space.flat_len());
         let n_actions = if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 };
+        // Room for the longest episode's actions, unless that is out of proportion.
+        let room = spec.max_steps.unwrap_or(0).min(4096) * spec.action_space.flat_len();
+        let log = || {
+            let mut log = ActionBuffer::for_space(&spec.action_space, 0);
+            log.reserve(room);
+            log
+        };
         let copy = |(index, env): (usize, BoxEnv)| Copy {
             env,
             index: index as u64,
@@ -210,7 +223,7 @@ impl VecEnv {
             ended_length: 0,
             now: CopyState {
                 episode_number: 0,
-                actions: ActionBuffer::for_space(&spec.action_space, 0),
+                actions: log(),
                 obs_hash: HASH_START,
                 episode_return: 0.0,
                 episode_length: 0,

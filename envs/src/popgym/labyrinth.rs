@@ -34,7 +34,7 @@ pub struct Labyrinth {
     escape: bool,
     maze: Maze,
     at: (usize, usize),
-    /// Cells entered, [G, G]; Explore alone.
+    /// Cells entered, `[G, G]`; Explore alone.
     seen: Vec<bool>,
     unseen: usize,
     free: usize,

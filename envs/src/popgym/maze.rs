@@ -13,7 +13,7 @@ pub(crate) const GOAL: u8 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct Maze {
     pub side: usize,
-    /// Row-major, [G, G].
+    /// Row-major, `[G, G]`.
     pub cells: Vec<u8>,
     pub start: (usize, usize),
 }
