@@ -153,7 +153,7 @@ impl SequenceReplay {
         self.check_legal("legal", legal)?;
         self.abandon(lane);
         let of = &mut self.lanes[lane];
-        let mut episode = Episode::new(self.n_episodes, of.next_slot, of.pushes);
+        let mut episode = Episode::new(&mut self.store, self.n_episodes, of.next_slot, of.pushes);
         let place = episode.append(&mut self.store);
         self.store.write_obs(place, obs, legal, FIRST);
         if !self.config.seams {
@@ -320,7 +320,7 @@ impl SequenceReplay {
         while self.steps > self.config.capacity as u64 {
             if let Some(lane) = self.finished.pop_front() {
                 let lane = lane as usize;
-                if let Some(mut episode) = self.lanes[lane].episodes.pop_front() {
+                if let Some(episode) = self.lanes[lane].episodes.pop_front() {
                     self.steps -= episode.stored_steps();
                     episode.release(&mut self.store);
                 }
@@ -349,7 +349,7 @@ impl SequenceReplay {
     /// Drops the lane's running episode and every sequence that touches it; nothing half is sampled.
     pub fn abandon(&mut self, lane: usize) {
         let Some(of) = self.lanes.get_mut(lane).filter(|of| of.running) else { return };
-        let Some(mut episode) = of.episodes.pop_back() else { return };
+        let Some(episode) = of.episodes.pop_back() else { return };
         of.running = false;
         (of.origin, of.cut) = (of.next_slot, of.next_slot);
         self.steps -= episode.stored_steps();

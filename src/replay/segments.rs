@@ -305,7 +305,7 @@ impl SequenceReplay {
                 return Err(file.content("first episode", format!("at most {expected}"), segment.first));
             }
             for number in segment.first..=segment.last {
-                let (lane, mut episode) = self.read_episode(&mut file, states)?;
+                let (lane, episode) = self.read_episode(&mut file, states)?;
                 if number < oldest {
                     episode.release(&mut self.store);
                 } else {
@@ -347,7 +347,8 @@ impl SequenceReplay {
         if dropped >= slots {
             return Err(file.content("dropped slots", format!("below {slots}"), dropped));
         }
-        let mut episode = Episode::restored(id, base, push_base, dropped);
+        let mut episode = Episode::new(&mut self.store, id, base, push_base);
+        episode.skip(dropped);
         let mut obs = ObsRows::zeros(self.spec.obs_kind, self.spec.obs_len);
         let mut action = ActionRows::zeros(self.spec.action, 1);
         let mut legal_bytes = vec![0; self.spec.legal_len];

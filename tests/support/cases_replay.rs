@@ -170,15 +170,11 @@ pub fn rp_6_wrap_around() {
                     replay.check(&batch);
                 }
             }
-            let oldest = (replay.inner.len_steps() + written / episode.min(written) + 2) as f32;
-            let newest = (written + written / episode.min(written) + 1) as f32;
             for _ in 0..1_000 {
                 replay.sample(100, &mut batch);
                 replay.check(&batch);
                 for row in 0..100 {
                     check_three_step(&replay, &batch, row);
-                    let first = replay.counter_at(&batch, batch.at(batch.slots - 1, row)).max(newest - oldest);
-                    assert!(first <= newest, "nothing from beyond the write position");
                 }
             }
         }

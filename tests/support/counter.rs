@@ -15,6 +15,9 @@ pub struct CounterReplay {
     step: Vec<usize>,
     first: HashMap<u64, f32>,
     n_episodes: u64,
+    running: Vec<bool>,
+    /// Counters of all steps pushed, in order; with one lane without those of abandoned episodes.
+    pushed: Vec<f32>,
 }
 
 pub fn spec(lanes: usize) -> ReplaySpec {
@@ -37,15 +40,26 @@ impl CounterReplay {
             step: vec![0; lanes],
             first: HashMap::new(),
             n_episodes: 0,
+            running: vec![false; lanes],
+            pushed: Vec::new(),
         }
     }
 
     pub fn begin(&mut self, lane: usize) {
+        self.abandon(lane);
         self.inner.begin(lane, ObsSlice::F32(&[self.next[lane]]), None).expect("a valid observation");
         self.first.insert(self.n_episodes, self.next[lane]);
         self.n_episodes += 1;
         self.next[lane] += 1.0;
         self.step[lane] = 0;
+    }
+
+    /// Drops the running episode, if there is one.
+    pub fn abandon(&mut self, lane: usize) {
+        self.inner.abandon(lane);
+        if std::mem::take(&mut self.running[lane]) && self.next.len() == 1 {
+            self.pushed.truncate(self.pushed.len() - self.step[lane]);
+        }
     }
 
     pub fn push(&mut self, lane: usize, terminated: bool, truncated: bool) -> Pushed {
@@ -63,6 +77,8 @@ impl CounterReplay {
                 next_legal: None,
             },
         );
+        self.running[lane] = !(terminated || truncated);
+        self.pushed.push(now);
         self.next[lane] += 1.0;
         self.step[lane] += 1;
         pushed.expect("a valid step")
@@ -95,6 +111,9 @@ impl CounterReplay {
 
     /// Checks that every slot of the batch holds what it must.
     pub fn check(&self, batch: &SequenceBatch) {
+        // With one lane the steps that are kept are the last ones pushed.
+        let n_lanes = self.inner.spec().lanes;
+        let oldest = if n_lanes == 1 { self.pushed[self.pushed.len() - self.inner.len_steps()] } else { 0.0 };
         let zero_state = self.inner.config().initial_state == InitialState::Zero;
         for row in 0..batch.batch {
             let mut before: Option<usize> = None;
@@ -113,6 +132,7 @@ impl CounterReplay {
                 let prev = if step > 0 { (counter - 1.0, (counter as i32 - 1) % 7) } else { (0.0, 0) };
                 assert_eq!((batch.prev_reward[at], batch.prev_action.discrete()[at]), prev);
                 if batch.valid[at] == 1 {
+                    assert!(counter >= oldest, "{counter} was overwritten, the oldest is {oldest}");
                     assert_eq!((batch.reward[at], batch.action.discrete()[at]), (counter, counter as i32 % 7));
                 }
                 assert_eq!(batch.learn[at], batch.valid[at] & u8::from(slot >= batch.burn_in));
