@@ -206,6 +206,46 @@ fn states_are_asked_for_where_windows_start() {
     assert_eq!(replay.inner.state_bytes(), 0);
 }
 
+#[test]
+fn a_prefix_leads_to_its_window() {
+    let mut replay = CounterReplay::new(1, cases::window(100, 2, 4, 2));
+    replay.episode(0, 5);
+    replay.episode(0, 20);
+    let (mut batch, mut prefix) = (SequenceBatch::new(), SequenceBatch::new());
+    replay.sample(30, &mut batch);
+    for row in 0..30 {
+        let window = (0..batch.slots).find(|&s| batch.valid[batch.at(s, row)] == 1).expect("a step");
+        let begin = replay.inner.prefix(batch.handle[row], 100, &mut prefix).expect("a whole episode");
+        replay.check(&prefix);
+        assert_eq!((prefix.batch, prefix.reset[0], prefix.step_in_episode[0]), (1, 1, 0));
+        assert_eq!(prefix.burn_in, begin + batch.burn_in - window);
+        for slot in window..batch.slots {
+            let (here, there) = (batch.at(slot, row), begin + slot - window);
+            let found = prefix.step_in_episode.get(there).copied().unwrap_or(-1);
+            assert_eq!(found, batch.step_in_episode[here]);
+            assert_eq!(prefix.learn.get(there).copied().unwrap_or(0), batch.learn[here]);
+        }
+        assert_eq!(replay.inner.prefix(batch.handle[row], 3, &mut prefix), None);
+    }
+}
+
+/// Longer than the `Episode` layout keeps whole: cut as windows, counted, with the states of all windows.
+#[test]
+fn long_episodes_are_cut_and_counted() {
+    let config = ReplayConfig { layout: Layout::Episode { max_episode: 9 }, ..cases::window(100, 2, 4, 2) };
+    let mut replay = CounterReplay::new(1, config);
+    replay.episode(0, 9);
+    assert_eq!((replay.inner.long_episodes(), all_windows(&mut replay)), (0, vec![(0, 0, 0, 9)]));
+    replay.episode(0, 10);
+    assert_eq!(replay.inner.long_episodes(), 1);
+    let want = [(0, 0, 0, 9), (1, 0, 0, 4), (1, 2, 2, 4), (1, 4, 2, 4), (1, 6, 2, 4)];
+    assert_eq!(replay.inner.len_sequences(), 5);
+    let mut seen: Vec<_> = (0..40).flat_map(|_| all_windows(&mut replay)).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, want);
+}
+
 /// A running episode longer than the replay loses its oldest steps and the windows that need them.
 #[test]
 fn an_endless_episode_stays_within_the_capacity() {

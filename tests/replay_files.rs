@@ -201,7 +201,7 @@ fn nonsense_with_a_right_checksum_is_refused() {
     let path = dir.path().join("replay-index.bin");
     let good = std::fs::read(&path).unwrap();
     let (mut refused, mut rng) = (0, ChaCha8Rng::seed_from_u64(1));
-    for _ in 0..3_000 {
+    for _ in 0..500 {
         let mut bad = good[..good.len() - 4].to_vec();
         let at = rng.random_range(0..bad.len());
         bad[at] = rng.random();
@@ -210,10 +210,14 @@ fn nonsense_with_a_right_checksum_is_refused() {
         match SequenceReplay::load(spec(3), config.clone(), dir.path()) {
             Err(_) => refused += 1,
             // Some bytes are plain values, such as a priority: then the replay must work.
-            Ok(replay) => drop(draw(&replay, 1)),
+            Ok(mut replay) => {
+                drop(draw(&replay, 1));
+                let (mut running, mut rng) = (running, ChaCha8Rng::seed_from_u64(3));
+                (0..300).for_each(|_| write_step(&mut replay, &mut running, &mut rng));
+            }
         }
     }
-    assert!(refused > 1_000, "{refused}");
+    assert!(refused > 150, "{refused}");
 }
 
 #[test]

@@ -105,6 +105,8 @@ pub struct SequenceReplay {
     /// Episodes finished so far.
     n_finished: u64,
     n_episodes: u64,
+    /// Episodes of the `Episode` layout that were too long to be kept whole.
+    n_long: u64,
     steps: u64,
     closed: Vec<ClosedSpan>,
     segments: Vec<segments::Segment>,
@@ -125,6 +127,7 @@ impl SequenceReplay {
             finished: VecDeque::new(),
             n_finished: 0,
             n_episodes: 0,
+            n_long: 0,
             steps: 0,
             closed: Vec::new(),
             segments: Vec::new(),
@@ -192,14 +195,17 @@ impl SequenceReplay {
             of.pending.push_back((slot, self.states.store(state)));
         }
         let Some(episode) = of.episodes.back_mut() else { return Err(ReplayError::NotBegun { lane }) };
-        let flags = u8::from(step.terminated) * TERMINATED | u8::from(step.truncated) * TRUNCATED;
+        let flags = (u8::from(step.terminated) * TERMINATED) | (u8::from(step.truncated) * TRUNCATED);
         let place = episode.place(&self.store, slot);
         self.store.write_transition(place, Transition { action: step.action, reward: step.reward, flags });
         let place = episode.append(&mut self.store);
         self.store.write_obs(place, step.next_obs, step.next_legal, 0);
+        let steps = episode.slots - 1;
         of.next_slot += 1;
         of.pushes += 1;
         self.steps += 1;
+        let whole = self.config.whole_limit() as u64;
+        self.n_long += u64::from(whole > 0 && steps == whole + 1);
         let before = self.closed.len();
         let ended = step.terminated || step.truncated;
         self.close_full_spans(lane);
@@ -447,6 +453,12 @@ impl SequenceReplay {
     /// Bytes held for actions, rewards, flags and legal masks.
     pub fn transition_bytes(&self) -> usize {
         self.store.other_bytes()
+    }
+
+    /// Episodes that were longer than the `Episode` layout keeps whole and are cut into windows, since this replay was
+    /// made or loaded. A caller warns at the first one.
+    pub fn long_episodes(&self) -> u64 {
+        self.n_long
     }
 
     /// Stale handles so far.
