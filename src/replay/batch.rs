@@ -53,9 +53,9 @@ pub struct SequenceBatch {
     pub has_prev: Vec<u8>,
     /// State before each row's first slot, [B, state_len].
     pub state: Vec<f32>,
-    /// Importance weights, the largest one 1, [B].
+    /// Importance weights, the largest one 1, `[B]`.
     pub weight: Vec<f32>,
-    /// Handles to give priorities back with, [B].
+    /// Handles to give priorities back with, `[B]`.
     pub handle: Vec<Handle>,
     /// Number of the slot's episode, [S, B]; [`NO_EPISODE`] for padding.
     pub episode: Vec<u64>,
@@ -247,7 +247,7 @@ impl SequenceReplay {
         }
     }
 
-    /// Observation of (slot, row) of a batch of this replay's specification, [obs_len].
+    /// Observation of (slot, row) of a batch of this replay's specification, `[obs_len]`.
     pub fn obs_of<'a>(&self, batch: &'a SequenceBatch, slot: usize, row: usize) -> ObsSlice<'a> {
         batch.obs.row(batch.at(slot, row), self.spec.obs_len)
     }

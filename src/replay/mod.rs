@@ -49,7 +49,7 @@ use table::{Entry, Table};
 /// One environment step, as the actor saw it.
 #[derive(Debug, Clone, Copy)]
 pub struct PushStep<'a> {
-    /// Recurrent state before this step, [state_len]; needed iff [`SequenceReplay::wants_state`], else ignored.
+    /// Recurrent state before this step, `[state_len]`; needed iff [`SequenceReplay::wants_state`], else ignored.
     pub state: Option<&'a [f32]>,
     /// Action that answered the latest observation.
     pub action: ActionSlice<'a>,
@@ -59,9 +59,9 @@ pub struct PushStep<'a> {
     pub terminated: bool,
     /// The episode was cut by a limit.
     pub truncated: bool,
-    /// Observation that followed, at an end the true final one, [obs_len].
+    /// Observation that followed, at an end the true final one, `[obs_len]`.
     pub next_obs: ObsSlice<'a>,
-    /// Its legal actions, [legal_len]; `None`: all.
+    /// Its legal actions, `[legal_len]`; `None`: all.
     pub next_legal: Option<&'a [bool]>,
 }
 
@@ -146,7 +146,7 @@ impl SequenceReplay {
         &self.config
     }
 
-    /// Begins an episode with its first observation, [obs_len]. A running episode of the lane is abandoned.
+    /// Begins an episode with its first observation, `[obs_len]`. A running episode of the lane is abandoned.
     ///
     /// # Errors
     /// Lane or lengths that do not fit the specification.
