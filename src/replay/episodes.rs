@@ -61,7 +61,7 @@ pub(super) struct SlotStore {
 impl SlotStore {
     pub fn new(spec: &ReplaySpec, config: &ReplayConfig) -> Self {
         let slot_bytes = spec.obs_len * spec.obs_kind.bytes();
-        let page_slots = (4096 / slot_bytes).clamp(1, 64);
+        let page_slots = (4096 / slot_bytes).clamp(1, 16);
         let block_slots = (BLOCK_BYTES / slot_bytes).min(config.capacity.div_ceil(16));
         let block_pages = block_slots.div_ceil(page_slots).max(1);
         let (blocks, free, lists) = (Vec::new(), Vec::new(), Vec::new());
