@@ -91,7 +91,8 @@ impl Config {
             let value = 1.0 / spec.unit_reward;
             l.reward_scale = RewardScale::Value(value);
             if value != 1.0 {
-                lines.push(format!("reward_scale {value} (1 / the task's unit reward {})", spec.unit_reward));
+                let unit = (spec.unit_reward * 1e6).round() / 1e6;
+                lines.push(format!("reward_scale {} (1 / the task's unit reward {unit})", (value * 1e6).round() / 1e6));
             }
         }
     }

@@ -2,6 +2,7 @@
 //! Every message names the keys involved, what was found and what was expected.
 
 use super::{Config, ReplayLayout, Suggested};
+use crate::device::{Isa, Simd};
 use crate::error::{Error, Result};
 
 impl Config {
@@ -138,17 +139,6 @@ impl Config {
 
 /// Code paths that this CPU can run, best first: of `avx512`, `avx2` and `portable`.
 pub fn simd_paths() -> Vec<&'static str> {
-    #[allow(unused_mut)]
-    let mut paths = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::is_x86_feature_detected!("avx512f") {
-            paths.push("avx512");
-        }
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            paths.push("avx2");
-        }
-    }
-    paths.push("portable");
-    paths
+    let all = [(Simd::Avx512, "avx512"), (Simd::Avx2, "avx2"), (Simd::Portable, "portable")];
+    all.into_iter().filter(|(simd, _)| Isa::choose(*simd).is_some()).map(|(_, name)| name).collect()
 }
