@@ -6,5 +6,6 @@ pub mod error;
 pub mod ops;
 pub mod params;
 pub mod replay;
+pub mod value;
 
 pub use error::{Error, Result};

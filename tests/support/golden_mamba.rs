@@ -3,15 +3,15 @@
 use mamba_rl::backbone::{BackboneConfig, MambaConfig};
 use mamba_rl::device::Real;
 
-use super::golden::{Case, Precision};
+use super::golden::Case;
 use super::net::{Data, HostState, Net};
 
 fn size(case: &Case, key: &str) -> usize {
-    case.meta()["dims"][key].as_u64().unwrap() as usize
+    case.count(&format!("dims.{key}"))
 }
 
 pub fn config(case: &Case, input_proj: bool) -> MambaConfig {
-    let dims = &case.meta()["dims"];
+    let dims = &case.meta["dims"];
     MambaConfig {
         d_input: size(case, "d_in"),
         d_model: size(case, "d_model"),
@@ -36,7 +36,7 @@ pub fn swap<T: Copy>(x: &[T], a: usize, b: usize) -> Vec<T> {
 
 /// [B, E, K] to [B, K, E] and back, per row.
 fn transpose(x: &[f64], rows: usize, cols: usize) -> Vec<f64> {
-    x.chunks(rows * cols).flat_map(|m| swap(m, rows, cols)).collect()
+    x.chunks((rows * cols).max(1)).flat_map(|m| swap(m, rows, cols)).collect()
 }
 
 /// Converts between the files' states and ours.
@@ -57,31 +57,18 @@ impl States {
     pub fn read(&self, case: &Case, prefix: &str) -> HostState {
         let mut out = Vec::new();
         for i in 0..self.layers {
-            let conv = case.f64(&format!("{prefix}.layers.{i}.conv"));
-            out.push(conv.chunks(self.e * self.k).flat_map(|w| swap(w, self.e, self.k)[self.e..].to_vec()).collect());
-            out.push(transpose(&case.f64(&format!("{prefix}.layers.{i}.ssm")), self.e, self.n));
+            out.push(transpose(&case.tail(&format!("{prefix}.layers.{i}.conv")), self.e, self.k - 1));
+            out.push(transpose(&case.f64s(&format!("{prefix}.layers.{i}.ssm")), self.e, self.n));
         }
         out
     }
 
     /// Compares ours with tensors `prefix.layers.{i}.conv|ssm`.
-    pub fn compare(&self, case: &Case, prefix: &str, state: &HostState, precision: Precision) {
+    pub fn compare(&self, case: &Case, prefix: &str, state: &HostState) {
         for i in 0..self.layers {
-            let name = format!("{prefix}.layers.{i}.conv");
-            // index 0 of a window is never used and we do not keep it: take the file's own
-            let mut conv = case.f64(&name);
-            let (kept, e) = (self.k - 1, self.e);
-            for (b, window) in conv.chunks_mut(e * self.k).enumerate() {
-                for (at, v) in window.iter_mut().enumerate().filter(|(at, _)| at % self.k > 0) {
-                    *v = state[2 * i][(b * kept + at % self.k - 1) * e + at / self.k];
-                }
-                if prefix.starts_with("grad") {
-                    window.iter_mut().step_by(self.k).for_each(|v| *v = 0.0);
-                }
-            }
-            case.compare(&name, &conv, precision);
-            let ssm = transpose(&state[2 * i + 1], self.n, self.e);
-            case.compare(&format!("{prefix}.layers.{i}.ssm"), &ssm, precision);
+            let window = transpose(&state[2 * i], self.k - 1, self.e);
+            case.compare_tail(&format!("{prefix}.layers.{i}.conv"), &window);
+            case.compare(&format!("{prefix}.layers.{i}.ssm"), &transpose(&state[2 * i + 1], self.n, self.e));
         }
     }
 }
@@ -98,62 +85,64 @@ fn chunks<F: Real>(net: &Net<F>, data: &Data, state: &mut HostState, plan: &[usi
     y
 }
 
-pub fn check<F: Real>(case: &Case, precision: Precision) {
+pub fn check<F: Real>(case: &Case) {
     let config = config(case, true);
     let mut net = Net::<F>::new(&BackboneConfig::Mamba(config), 1);
     for name in net.names() {
         let theirs = name.trim_start_matches("backbone.");
-        net.set(&name, &case.f64(&format!("param.{theirs}")));
+        net.set(&name, &case.f64s(&format!("param.{theirs}")));
     }
-    let (batch, time) = (case.usize("batch"), case.usize("seq_len"));
+    let (batch, time) = (case.count("batch"), case.count("seq_len"));
     let data = Data {
         time,
         batch,
-        x: swap(&case.f64("input.x"), batch, time),
-        reset: case.has("input.is_first").then(|| swap(&case.u8("input.is_first"), batch, time)),
+        x: swap(&case.f64s("input.x"), batch, time),
+        reset: case
+            .has("input.is_first")
+            .then(|| swap(&case.mask("input.is_first"), batch, time).into_iter().map(u8::from).collect()),
         valid: None,
     };
     let states = States::new(case);
     let start = if case.has("state_in.layers.0.ssm") { states.read(case, "state_in") } else { net.zero_state(batch) };
 
-    let burn_in = case.usize("burn_in");
+    let burn_in = case.count("burn_in");
     let mut carried = start.clone();
     let mut y = if burn_in > 0 { net.unroll(&data.steps(0, burn_in), &mut carried) } else { vec![] };
     if burn_in > 0 {
-        states.compare(case, "state_k", &carried, precision);
+        states.compare(case, "state_k", &carried);
     }
     let learnt = data.steps(burn_in, time);
     if case.flag("has_grads") {
-        let w = swap(&case.f64("loss.w"), batch, time - burn_in);
+        let w = swap(&case.f64s("loss.w"), batch, time - burn_in);
         let w_state = case.flag("has_state_loss").then(|| states.read(case, "loss.w_state"));
         let g = net.gradients(&learnt, &carried, &w, w_state.as_ref());
         for name in net.names() {
             let theirs = name.trim_start_matches("backbone.");
-            case.compare(&format!("grad.param.{theirs}"), net.part(&g.params, &name), precision);
+            case.compare(&format!("grad.param.{theirs}"), net.part(&g.params, &name));
         }
         let mut g_x = vec![0.0; burn_in * batch * size(case, "d_in")];
         g_x.extend(&g.x);
-        case.compare("grad.input.x", &swap(&g_x, time, batch), precision);
+        case.compare("grad.input.x", &swap(&g_x, time, batch));
         if case.has("grad.state_in.layers.0.ssm") {
-            states.compare(case, "grad.state_in", &g.state, precision);
+            states.compare(case, "grad.state_in", &g.state);
         }
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let on_state: f64 = w_state.iter().flatten().zip(&g.state_out).map(|(w, s)| dot(w, s)).sum();
-        case.compare("loss.value", &[dot(&w, &g.y) + on_state], precision);
+        case.compare("loss.value", &[dot(&w, &g.y) + on_state]);
         y.extend(&g.y);
-        states.compare(case, "state_out", &g.state_out, precision);
+        states.compare(case, "state_out", &g.state_out);
     } else {
         y.extend(net.unroll(&learnt, &mut carried));
-        states.compare(case, "state_out", &carried, precision);
+        states.compare(case, "state_out", &carried);
     }
-    case.compare("out.y", &swap(&y, time, batch), precision);
+    case.compare("out.y", &swap(&y, time, batch));
 
-    for plan in case.meta()["chunk_plans"].as_array().into_iter().flatten() {
+    for plan in case.meta["chunk_plans"].as_array().into_iter().flatten() {
         let plan: Vec<usize> = plan.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
         let mut state = start.clone();
         let y = chunks(&net, &data, &mut state, &plan);
-        case.compare("out.y", &swap(&y, time, batch), precision);
-        states.compare(case, "state_out", &state, precision);
+        case.compare("out.y", &swap(&y, time, batch));
+        states.compare(case, "state_out", &state);
     }
     if case.flag("has_state_trace") {
         let (mut state, mut trace) = (start, net.zero_state(0));
@@ -161,6 +150,6 @@ pub fn check<F: Real>(case: &Case, precision: Precision) {
             net.unroll(&data.steps(t, t + 1), &mut state);
             trace.iter_mut().zip(&state).for_each(|(all, now)| all.extend(now));
         }
-        states.compare(case, "state_at", &trace, precision);
+        states.compare(case, "state_at", &trace);
     }
 }

@@ -1,0 +1,226 @@
+//! A sampled batch: time-major rows of slots with every mask that a learner needs, and how it is filled.
+
+use super::SequenceReplay;
+use super::episodes::{FIRST, TERMINATED, TRANSITION, TRUNCATED};
+use super::error::{ReplayError, Result};
+use super::rows::{ActionRows, ObsRows, ObsSlice};
+use super::sequence::bucket_slots;
+use super::table::{Entry, Handle};
+use crate::value::priority::{importance_weight, normalise_by_max};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+/// Marks slots of padding in [`SequenceBatch::episode`].
+pub const NO_EPISODE: u64 = u64::MAX;
+
+/// B sequences of S slots, time-major: entry (slot j, row b) of a `[S, B]` field stands at `j * batch + b`. A slot holds
+/// an observation and, where `valid`, the transition from it. Kept and filled again by each call of
+/// [`SequenceReplay::sample`]; it grows only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SequenceBatch {
+    /// S.
+    pub slots: usize,
+    /// B.
+    pub batch: usize,
+    /// Learnt spans start at this slot in every row; shorter burn-ins are padded on the left.
+    pub burn_in: usize,
+    /// Observations, [S, B, obs_len]; zeros where there is none.
+    pub obs: ObsRows,
+    /// Legal actions, [S, B, legal_len]; all legal where there is no observation.
+    pub legal: Vec<bool>,
+    /// Actions, [S, B, action length].
+    pub action: ActionRows,
+    /// Rewards, [S, B].
+    pub reward: Vec<f32>,
+    /// The transition ended the episode for good, [S, B].
+    pub terminated: Vec<bool>,
+    /// The transition ended the episode by a limit, [S, B].
+    pub truncated: Vec<bool>,
+    /// 1: the slot holds a transition of the window, [S, B].
+    pub valid: Vec<u8>,
+    /// 1: the slot holds an observation, [S, B]: `valid`, final observations, and the one to bootstrap from.
+    pub valid_obs: Vec<u8>,
+    /// 1: the transition is learnt, [S, B].
+    pub learn: Vec<u8>,
+    /// 1: the state is cleared before this slot, [S, B]: an episode begins here.
+    pub reset: Vec<u8>,
+    /// Action before this slot's observation, [S, B, action length]; zeros unless `has_prev`.
+    pub prev_action: ActionRows,
+    /// Reward that came with this slot's observation, [S, B]; 0 unless `has_prev`.
+    pub prev_reward: Vec<f32>,
+    /// 1: there was a step before this slot in the same episode, [S, B].
+    pub has_prev: Vec<u8>,
+    /// State before each row's first slot, [B, state_len].
+    pub state: Vec<f32>,
+    /// Importance weights, the largest one 1, [B].
+    pub weight: Vec<f32>,
+    /// Handles to give priorities back with, [B].
+    pub handle: Vec<Handle>,
+    /// Number of the slot's episode, [S, B]; [`NO_EPISODE`] for padding.
+    pub episode: Vec<u64>,
+    /// Number of the slot's step in its episode, [S, B]; −1 for padding.
+    pub step_in_episode: Vec<i32>,
+}
+
+impl Default for SequenceBatch {
+    fn default() -> Self {
+        SequenceBatch {
+            slots: 0,
+            batch: 0,
+            burn_in: 0,
+            obs: ObsRows::F32(Vec::new()),
+            legal: Vec::new(),
+            action: ActionRows::Discrete(Vec::new()),
+            reward: Vec::new(),
+            terminated: Vec::new(),
+            truncated: Vec::new(),
+            valid: Vec::new(),
+            valid_obs: Vec::new(),
+            learn: Vec::new(),
+            reset: Vec::new(),
+            prev_action: ActionRows::Discrete(Vec::new()),
+            prev_reward: Vec::new(),
+            has_prev: Vec::new(),
+            state: Vec::new(),
+            weight: Vec::new(),
+            handle: Vec::new(),
+            episode: Vec::new(),
+            step_in_episode: Vec::new(),
+        }
+    }
+}
+
+fn refill<T: Copy>(v: &mut Vec<T>, len: usize, value: T) {
+    v.clear();
+    v.resize(len, value);
+}
+
+impl SequenceBatch {
+    /// An empty batch; the first call of [`SequenceReplay::sample`] gives it its size.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where (slot, row) stands in the `[S, B]` fields.
+    pub fn at(&self, slot: usize, row: usize) -> usize {
+        slot * self.batch + row
+    }
+
+    /// Learnt steps of the whole batch.
+    pub fn n_learnt(&self) -> usize {
+        self.learn.iter().filter(|&&l| l != 0).count()
+    }
+
+    fn reshape(&mut self, replay: &SequenceReplay) {
+        let (spec, n) = (replay.spec(), self.slots * self.batch);
+        if self.obs.kind() != spec.obs_kind {
+            self.obs = ObsRows::zeros(spec.obs_kind, 0);
+        }
+        let empty_action = ActionRows::zeros(spec.action, 0);
+        if std::mem::discriminant(&self.action) != std::mem::discriminant(&empty_action) {
+            (self.action, self.prev_action) = (empty_action.clone(), empty_action);
+        }
+        self.obs.clear_resize(n * spec.obs_len);
+        self.action.clear_resize(n * spec.action.len());
+        self.prev_action.clear_resize(n * spec.action.len());
+        refill(&mut self.legal, n * spec.legal_len, true);
+        for v in [&mut self.reward, &mut self.prev_reward] {
+            refill(v, n, 0.0);
+        }
+        for v in [&mut self.terminated, &mut self.truncated] {
+            refill(v, n, false);
+        }
+        for v in [&mut self.valid, &mut self.valid_obs, &mut self.learn, &mut self.reset, &mut self.has_prev] {
+            refill(v, n, 0);
+        }
+        refill(&mut self.state, self.batch * spec.state_len, 0.0);
+        refill(&mut self.episode, n, NO_EPISODE);
+        refill(&mut self.step_in_episode, n, -1);
+    }
+}
+
+impl SequenceReplay {
+    /// Draws `batch` sequences with probability pᵅ/Σpᵅ, stratified: one from each `batch`-th of the total. Weights are
+    /// (N P)^−β divided by the batch's largest. `out` is used again, without allocation once it is large enough.
+    ///
+    /// # Errors
+    /// [`ReplayError::Empty`] without a sequence; a batch of 0.
+    pub fn sample(&self, batch: usize, rng: &mut ChaCha8Rng, out: &mut SequenceBatch) -> Result<()> {
+        if batch == 0 {
+            return Err(ReplayError::Config { field: "batch", expected: "at least 1".into(), found: "0".into() });
+        }
+        let (tree, n) = (self.table.tree(), self.table.len());
+        out.batch = batch;
+        out.handle.clear();
+        out.weight.clear();
+        let (mut burn_in, mut span) = (0, 0);
+        for k in 0..batch {
+            let query = tree.stratified_query(k, batch, rng.random::<f64>());
+            let index = tree.find(query).ok_or(ReplayError::Empty)? as u32;
+            let entry = self.table.get(index).ok_or(ReplayError::Empty)?;
+            burn_in = burn_in.max(entry.burn_in as usize);
+            span = span.max(entry.span as usize);
+            out.handle.push(self.table.handle(index));
+            let probability = tree.get(index as usize) / tree.total();
+            out.weight.push(importance_weight(probability, n, self.config.beta) as f32);
+        }
+        normalise_by_max(&mut out.weight);
+        out.burn_in = burn_in;
+        let (length, whole) = (self.config.length, self.config.whole_limit());
+        let exact = [length + 1, self.config.burn_in + length + 1, whole + 1];
+        out.slots = bucket_slots(burn_in + span + 1, &exact);
+        out.reshape(self);
+        for row in 0..batch {
+            if let Some(&entry) = self.table.get(out.handle[row].index) {
+                self.fill_row(entry, row, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_row(&self, entry: Entry, row: usize, out: &mut SequenceBatch) {
+        let (lane, state_len) = (&self.lanes[entry.lane as usize], self.spec.state_len);
+        self.states.read(entry.state, &mut out.state[row * state_len..][..state_len]);
+        let left = out.burn_in - entry.burn_in as usize;
+        let steps = (entry.burn_in + entry.span) as usize;
+        let mut episode = None;
+        for j in 0..=steps {
+            let slot = entry.first + j as u64;
+            if episode.is_none_or(|e: &super::episodes::Episode| slot >= e.end()) {
+                episode = lane.episode_at(slot);
+            }
+            let Some(of) = episode else { continue };
+            let place = of.place(&self.store, slot);
+            let (at, flags) = (out.at(left + j, row), self.store.flags(place));
+            out.obs.set_row(at, self.store.obs(place));
+            let n = self.spec.legal_len;
+            for (legal, &stored) in out.legal[at * n..][..n].iter_mut().zip(self.store.legal(place)) {
+                *legal = stored != 0;
+            }
+            out.valid_obs[at] = 1;
+            out.reset[at] = u8::from(flags & FIRST != 0);
+            out.episode[at] = of.id;
+            out.step_in_episode[at] = i32::try_from(slot - of.base).unwrap_or(i32::MAX);
+            if flags & TRANSITION != 0 && j < steps {
+                let step = self.store.transition(place);
+                out.action.set_row(at, step.action);
+                out.reward[at] = step.reward;
+                out.terminated[at] = flags & TERMINATED != 0;
+                out.truncated[at] = flags & TRUNCATED != 0;
+                out.valid[at] = 1;
+                out.learn[at] = u8::from(j >= entry.burn_in as usize);
+            }
+            if flags & FIRST == 0 && slot > of.front() {
+                let before = self.store.transition(of.place(&self.store, slot - 1));
+                out.prev_action.set_row(at, before.action);
+                out.prev_reward[at] = before.reward;
+                out.has_prev[at] = 1;
+            }
+        }
+    }
+
+    /// Observation of (slot, row) of a batch of this replay's specification, [obs_len].
+    pub fn obs_of<'a>(&self, batch: &'a SequenceBatch, slot: usize, row: usize) -> ObsSlice<'a> {
+        batch.obs.row(batch.at(slot, row), self.spec.obs_len)
+    }
+}
