@@ -6,4 +6,8 @@ pub mod cases_replay;
 pub mod cases_value;
 pub mod counter;
 pub mod golden;
+pub mod golden_hf;
+pub mod golden_mamba;
 pub mod golden_rl;
+pub mod golden_rnn;
+pub mod net;

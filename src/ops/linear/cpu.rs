@@ -1,4 +1,7 @@
-//! Linear map on the CPU: plain loops in f64, the crate `gemm`'s matrix product in f32 (sequential: threads run shards, not products).
+//! Linear map on the CPU: plain loops in f64, faer's matrix product in f32 (sequential: threads run shards, not products).
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
 
 use super::{Linear, LinearGrad, LinearIn, LinearShape};
 use crate::device::{Cpu, Real, Slot, View, ViewMut};
@@ -42,30 +45,8 @@ impl<'a, F> MatrixMut<'a, F> {
     }
 }
 
-/// A read-only operand with both strides, so that a transpose costs nothing.
-#[derive(Clone, Copy)]
-struct Operand<'a> {
-    data: &'a [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
-}
-
-impl Operand<'_> {
-    fn transpose(self) -> Self {
-        Operand {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
-    }
-}
-
-fn view<'a>(m: &Matrix<'a, f32>) -> Operand<'a> {
-    Operand { data: m.data, rows: m.rows, cols: m.cols, row_stride: m.stride, col_stride: 1 }
+fn view<'a>(m: &Matrix<'a, f32>) -> MatRef<'a, f32> {
+    MatRef::from_row_major_slice_with_stride(m.data, m.rows, m.cols, m.stride)
 }
 
 /// c = a bᵀ, or c += a bᵀ where `add`; a [m, k], b [n, k], c [m, n].
@@ -124,42 +105,15 @@ fn sizes<F>(m: &Matrix<'_, F>) -> Matrix<'static, f32> {
     Matrix { data: &[], rows: m.rows, cols: m.cols, stride: m.stride }
 }
 
-/// Elements that a matrix with these strides spans.
-fn span(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
-    if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + (cols - 1) * col_stride + 1 }
-}
-
-fn product<F: Real>(a: Operand<'_>, b: Operand<'_>, c: MatrixMut<'_, F>, add: bool) {
+fn product<F: Real>(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatrixMut<'_, F>, add: bool) {
     let (rows, cols, stride) = (c.rows, c.cols, c.stride);
-    let Some(c) = F::as_f32_mut(c.data) else { return };
-    assert!(a.rows == rows && b.cols == cols && a.cols == b.rows, "matrix product of sizes that do not fit");
-    assert!(a.data.len() >= span(a.rows, a.cols, a.row_stride, a.col_stride), "left operand too short");
-    assert!(b.data.len() >= span(b.rows, b.cols, b.row_stride, b.col_stride), "right operand too short");
-    assert!(c.len() >= span(rows, cols, stride, 1) && stride >= cols, "product too short");
-    let step = |s: usize| s as isize;
-    // SAFETY: the assertions above keep every element of the three matrices inside its slice; `c` is borrowed alone.
-    unsafe {
-        gemm::gemm(
-            rows,
-            cols,
-            a.cols,
-            c.as_mut_ptr(),
-            1,
-            step(stride),
-            add,
-            a.data.as_ptr(),
-            step(a.col_stride),
-            step(a.row_stride),
-            b.data.as_ptr(),
-            step(b.col_stride),
-            step(b.row_stride),
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    if let Some(c) = F::as_f32_mut(c.data) {
+        // faer 0.24.4's from_row_major_slice_with_stride_mut swaps its strides: take the transpose of the columns
+        let c = MatMut::from_column_major_slice_with_stride_mut(c, cols, rows, stride).transpose_mut();
+        matmul(c, if add { Accum::Add } else { Accum::Replace }, a, b, 1.0, Par::Seq);
     }
 }
 
