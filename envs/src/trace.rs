@@ -153,8 +153,8 @@ const ROUNDED_ACTION: Tolerance = Tolerance { obs: 2.4e-7, reward: 1e-9, state: 
 
 /// Plays a recorded episode again, in an environment made from the registry, and compares everything. Tasks with a
 /// physical state are put back into the recorded state before each step, since their dynamics amplify rounding. Tasks
-/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what the
-/// hidden state determines. Error: the first difference, with its step and field.
+/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what
+/// the hidden state determines. Error: the first difference, with its step and field.
 pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
     let args = EnvArgs { legacy: episode.legacy, args: episode.args.clone() };
     let mut env = registry.make(episode.id.as_deref().unwrap_or(&episode.env), &args)?;
