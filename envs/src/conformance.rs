@@ -1,10 +1,11 @@
 //! The contract of an environment as one call: `check` plays a task at random and reports the first rule it breaks.
 //! Use it on your own task; the bundled ones all pass it.
 //!
-//! Rules: a sensible spec; observations in the space, with its type and length, wholly written; rewards finite; episodes
-//! no longer than `max_steps`; returns in `return_range`; a seed repeats the episode, in a fresh copy and in a used one;
-//! unseeded resets go on from the seed; seeds differ; copies are independent; actions outside the space or not legal are
-//! errors that change nothing; no step before the reset or after the end; `hidden` can be set; a frame is printed.
+//! Rules: a sensible spec; observations in the space, with its type and length, wholly written; rewards finite;
+//! episodes no longer than `max_steps`; returns in `return_range`; a seed repeats the episode, in a fresh copy and in a
+//! used one; unseeded resets go on from the seed; seeds differ; copies are independent; actions outside the space or
+//! not legal are errors that change nothing; no step before the reset or after the end; `hidden` can be set; a frame is
+//! printed.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};

@@ -1,11 +1,12 @@
 //! Partially observable tasks for reinforcement learning: POPGym, classic control and memory probes.
 //!
-//! Two forms of every task: the typed one (`Env`, run N at a time by `Batch`, no allocation per step) and the erased one
-//! (`DynEnv` in a `BoxEnv`, for the registry, wrappers and `VecEnv`). The package stands alone.
+//! Two forms of every task: the typed one (`Env`, run N at a time by `Batch`, no allocation per step) and the erased
+//! one (`DynEnv` in a `BoxEnv`, for the registry, wrappers and `VecEnv`). The package stands alone.
 //!
 //! ```
 //! use mamba_rl_envs::{ActionRef, Autoreset, EnvArgs, VecEnv, make};
-//! let mut envs = VecEnv::new(&|_| make("popgym-RepeatPreviousEasy-v0", &EnvArgs::default()), 2, 7, Autoreset::SameStep)?;
+//! let task = |_| make("popgym-RepeatPreviousEasy-v0", &EnvArgs::default());
+//! let mut envs = VecEnv::new(&task, 2, 7, Autoreset::SameStep)?;
 //! envs.reset()?;
 //! let batch = envs.step(ActionRef::Discrete(&[0, 3]))?;
 //! assert_eq!(batch.obs.len(), 2);

@@ -153,8 +153,8 @@ const ROUNDED_ACTION: Tolerance = Tolerance { obs: 2.4e-7, reward: 1e-9, state: 
 
 /// Plays a recorded episode again, in an environment made from the registry, and compares everything. Tasks with a
 /// physical state are put back into the recorded state before each step, since their dynamics amplify rounding. Tasks
-/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what the
-/// hidden state determines. Error: the first difference, with its step and field.
+/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what
+/// the hidden state determines. Error: the first difference, with its step and field.
 pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
     let args = EnvArgs { legacy: episode.legacy, args: episode.args.clone() };
     let mut env = registry.make(episode.id.as_deref().unwrap_or(&episode.env), &args)?;
@@ -203,7 +203,12 @@ pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
         } else if (step.reward - reward).abs() > tolerance.reward {
             return differs(t, "rewards", step.reward.to_string(), reward.to_string());
         }
-        if !chance && !obs_agree(&obs, &episode.obs[t], tolerance.obs) {
+        let agree = if chance {
+            obs_from_json(&spec.observation_space, &episode.obs[t]).is_some()
+        } else {
+            obs_agree(&obs, &episode.obs[t], tolerance.obs)
+        };
+        if !agree {
             return differs(t, "obs", format!("{obs:?}"), episode.obs[t].to_string());
         }
         if (step.terminated, step.truncated) != (episode.terminated[t], episode.truncated[t]) {
@@ -229,6 +234,22 @@ pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// An observation of the space from JSON; none outside it.
+pub fn obs_from_json(space: &Space, v: &Value) -> Option<ObsBuffer> {
+    let list = floats(v)?;
+    let mut row = ObsBuffer::for_space(space, 1);
+    if row.len() != list.len() {
+        return None;
+    }
+    match &mut row {
+        ObsBuffer::U8(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as u8),
+        ObsBuffer::I32(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as i32),
+        ObsBuffer::F32(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as f32),
+    }
+    let exact = list.iter().enumerate().all(|(i, x)| f64::from(row.view().get(i)) == f64::from(*x as f32));
+    (exact && space.contains_row(row.view())).then_some(row)
 }
 
 fn obs_agree(obs: &ObsBuffer, recorded: &Value, tolerance: f64) -> bool {

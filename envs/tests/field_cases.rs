@@ -1,5 +1,5 @@
-//! What practice asks of environments: autoreset (EN-1), seeding (EN-2, EN-3), and that what is said to be hidden is (EN-4,
-//! with the players in `players/`).
+//! What practice asks of environments: autoreset (EN-1), seeding (EN-2, EN-3), and that what is said to be hidden is
+//! (EN-4, with the players in `players/`).
 
 mod players;
 
@@ -173,8 +173,8 @@ fn aliased_by_search(id: &str) -> bool {
     false
 }
 
-/// The same for physical states: two that differ in component `i` alone look alike after one step. The episode's noise is
-/// the same in both, since the seed is.
+/// The same for physical states: two that differ in component `i` alone look alike after one step. The episode's noise
+/// is the same in both, since the seed is.
 fn aliased_by_state(id: &str, i: usize) -> bool {
     let look = |shift: f64| {
         let mut env = make(id, &EnvArgs::default()).unwrap();

@@ -1,8 +1,8 @@
-//! Random play returns what it does in POPGym 1.0.7: a check of the distributions (shuffles, boards, mines, mazes, starts)
-//! that recorded episodes with their hidden state given cannot make.
+//! Random play returns what it does in POPGym 1.0.7: a check of the distributions (shuffles, boards, mines, mazes,
+//! starts) that recorded episodes with their hidden state given cannot make.
 //!
-//! Reference: exact by arithmetic where actions are answers (−0.5, or 2 / (number of actions) − 1, or 0); else measured on
-//! the package, mean and standard error as given in the table.
+//! Reference: exact by arithmetic where actions are answers (−0.5, or 2 / (number of actions) − 1, or 0); else measured
+//! on the package, mean and standard error as given in the table.
 
 use mamba_rl_envs::{ActionBuffer, Autoreset, EnvArgs, VecEnv, make, random_action};
 use rand::SeedableRng;

@@ -9,8 +9,8 @@ use mamba_rl_envs::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Observation = step counter; ends after `length` steps, terminated if odd, truncated if even; action 1 is not legal at
-/// even steps.
+/// Observation = step counter; ends after `length` steps, terminated if odd, truncated if even; action 1 is not legal
+/// at even steps.
 struct Counter {
     spec: EnvSpec,
     length: i32,

@@ -69,7 +69,8 @@ impl Battleship {
     }
 }
 
-/// Ship by ship: uniform start cell, axis and direction, drawn again while it leaves the board or overlaps. Touching is fine.
+/// Ship by ship: uniform start cell, axis and direction, drawn again while it leaves the board or overlaps. Touching is
+/// fine.
 fn place(board: &mut [u8], size: usize, rng: &mut impl Rng) {
     board.fill(0);
     for length in SHIPS {

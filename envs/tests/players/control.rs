@@ -4,8 +4,8 @@ use mamba_rl_envs::{ActionRef, EnvSpec};
 
 use super::{env, mean};
 
-/// Memoryless: push right if a linear function of the two numbers shown is positive, all directions and offsets of a fine
-/// fan. Knowing: the same of the four of the state.
+/// Memoryless: push right if a linear function of the two numbers shown is positive, all directions and offsets of a
+/// fine fan. Knowing: the same of the four of the state.
 pub fn cart_pole(spec: &EnvSpec) -> (f64, f64) {
     let mut memoryless = 0.0f64;
     for i in 0..48 {

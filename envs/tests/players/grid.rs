@@ -35,8 +35,8 @@ const AROUND: [usize; 4] = [3, 5, 1, 7];
 /// Turning right from each action.
 const RIGHT_OF: [usize; 4] = [2, 3, 1, 0];
 
-/// Memoryless: the right-hand rule, a function of the view and of the last action shown beside it. Knowing: the shortest
-/// way out, or a walk through the tree that enters the deepest branch last.
+/// Memoryless: the right-hand rule, a function of the view and of the last action shown beside it. Knowing: the
+/// shortest way out, or a walk through the tree that enters the deepest branch last.
 pub fn labyrinth(spec: &EnvSpec) -> (f64, f64) {
     let memoryless = mean(spec, 200, |_, obs, _| {
         let view: Vec<usize> = (0..10).map(|i| obs.view().get(i) as usize).collect();
@@ -78,8 +78,8 @@ fn walk(hidden: &Value) -> Vec<i32> {
     path
 }
 
-/// Depth of the subtree at a cell entered by `from`; writes its walk, deepest branch last and not walked back. With a goal
-/// the depth counts only where the goal lies, and the way there alone is written.
+/// Depth of the subtree at a cell entered by `from`; writes its walk, deepest branch last and not walked back. With a
+/// goal the depth counts only where the goal lies, and the way there alone is written.
 fn tree(grid: &[Vec<usize>], at: (i32, i32), from: Option<usize>, to_goal: bool, walk: &mut Vec<i32>) -> Option<usize> {
     let cell = |(r, c): (i32, i32)| grid.get(r as usize).and_then(|row| row.get(c as usize)).copied().unwrap_or(1);
     if to_goal && cell(at) == 3 {

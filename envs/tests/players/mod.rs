@@ -1,9 +1,9 @@
 //! Memoryless players against players that know the hidden state, one pair per family.
 //!
 //! Where actions do not change the future (RepeatFirst, RepeatPrevious, Autoencode, CountRecall, HigherLower) both are
-//! exact on the sampled decks: every action is tried at every step; the best memoryless player takes, per observation, the
-//! action with the largest sum, the knowing one the best action of each step. Elsewhere they are simulated: the best of a
-//! family of memoryless players, each a function of the observation (and of chance) alone.
+//! exact on the sampled decks: every action is tried at every step; the best memoryless player takes, per observation,
+//! the action with the largest sum, the knowing one the best action of each step. Elsewhere they are simulated: the
+//! best of a family of memoryless players, each a function of the observation (and of chance) alone.
 
 mod control;
 mod grid;
@@ -108,7 +108,8 @@ fn concentration(spec: &EnvSpec) -> (f64, f64) {
     (memoryless, knowing)
 }
 
-/// By the arms' symmetry a deterministic memoryless player is "one arm always" or "one after a loss, another after a win".
+/// By the arms' symmetry a deterministic memoryless player is "one arm always" or "one after a loss, another after a
+/// win".
 fn bandit(spec: &EnvSpec) -> (f64, f64) {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let arms = spec.action_space.n_actions().unwrap() as i32;
