@@ -18,3 +18,14 @@ pub mod train;
 pub mod value;
 
 pub use error::{Error, Result};
+
+/// The examples of the documents, run as tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/embedding.md")]
+    struct Embedding;
+    #[doc = include_str!("../docs/environments.md")]
+    struct Environments;
+}

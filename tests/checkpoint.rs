@@ -51,14 +51,17 @@ fn newest_and_best_are_kept() {
             store.mark_best(10).unwrap();
         }
     }
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-10", "step-20", "step-30"]);
     assert!(store.mark_best(11).is_err());
     // The mark outlives the process, and a new mark frees the old one.
     let mut store = Checkpoints::open(run.path(), 2).unwrap();
     save(&mut store, &layout, 100, None).unwrap();
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-10", "step-100", "step-30"]);
     assert_eq!(Checkpoints::best(run.path()).unwrap().unwrap(), run.path().join("checkpoints/step-10"));
     store.mark_best(100).unwrap();
+    store.finish().unwrap();
     assert_eq!(names(run.path()), ["best.json", "step-100", "step-30"]);
     assert_eq!(Checkpoints::newest(run.path()).unwrap().unwrap(), run.path().join("checkpoints/step-100"));
     fs::write(run.path().join("checkpoints/best.json"), "{").unwrap();
@@ -190,22 +193,29 @@ fn a_newer_format_is_refused_and_never_passed_over() {
 }
 
 #[test]
-fn wrong_lengths_are_refused_before_anything_is_written() {
+fn wrong_lengths_and_names_are_refused_before_anything_is_there() {
     let (run, layout) = (tempfile::tempdir().unwrap(), small(4));
     let mut store = Checkpoints::open(run.path(), 1).unwrap();
     let (config, state) = (json!({}), json!(null));
-    let params = &vec![0.0; layout.len() - 1][..];
-    let request =
-        SaveRequest { step: 1, layout: &layout, params, optimizer: None, config: &config, state: &state, replay: None };
-    assert!(matches!(store.save(request).unwrap_err(), Error::Shape { arg: "params", .. }));
-    assert!(names(run.path()).is_empty());
-    let params = &values(&layout, 5, 0)[..];
-    let request =
-        SaveRequest { step: 1, layout: &layout, params, optimizer: None, config: &config, state: &state, replay: None };
-    let dir = store.save(request).unwrap().path;
+    let params = values(&layout, 5, 0);
+    let mut save = |params: &[f32], blob: &str| {
+        let (layout, config, state) = (&layout, &config, &state);
+        let blobs: &[(&str, &[u8])] = &[("a.bin", &[1, 2]), (blob, &[3])];
+        store.save(SaveRequest { step: 1, layout, params, optimizer: None, config, state, blobs, replay: None })
+    };
+    assert!(matches!(save(&params[1..], "b.bin").unwrap_err(), Error::Shape { arg: "params", .. }));
+    for name in ["../b.bin", "b/b.bin", "", "a.bin", "model.safetensors", "state.json"] {
+        let message = save(&params, name).unwrap_err().to_string();
+        assert!(message.contains(name), "{message}");
+        assert!(names(run.path()).is_empty());
+    }
+    let dir = save(&params, "b.bin").unwrap().path;
     assert!(load(&dir, &layout, None).unwrap().optimizer.is_none());
     assert_eq!(load_config(&dir).unwrap(), config);
     assert_eq!(load_weights(&dir, &layout).unwrap(), params);
+    fs::write(dir.join("b.bin"), [4]).unwrap();
+    let message = load(&dir, &layout, None).unwrap_err().to_string();
+    assert!(message.contains("b.bin") && message.contains("checksum"), "{message}");
 }
 
 #[test]

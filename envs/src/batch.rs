@@ -38,6 +38,10 @@ impl<E: Env> Batch<E> {
             return Err(EnvError::Dtype { what: first.spec().name.clone(), found, expected });
         }
         let (flat_len, action_len) = (space.flat_len(), first.spec().action_space.flat_len());
+        if flat_len == 0 || action_len == 0 {
+            let what = format!("{}: elements of an observation and of an action", first.spec().name);
+            return Err(EnvError::Length { what, found: 0, expected: 1 });
+        }
         Ok(Batch {
             flat_len,
             action_len,
@@ -149,5 +153,53 @@ impl<E: Env> Batch<E> {
     /// The copies.
     pub fn envs(&self) -> &[E] {
         &self.envs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::popgym::{Level, RepeatFirst};
+
+    #[test]
+    fn a_batch_is_its_copies_one_by_one() {
+        let new = |_| RepeatFirst::new(Level::Easy, false);
+        let mut batch = Batch::new(3, new).unwrap();
+        assert!(matches!(batch.step(&[0, 0, 0]), Err(EnvError::NotReset { .. })));
+        batch.reset(9);
+        let mut alone: Vec<RepeatFirst> = (0..3).map(new).collect();
+        let mut obs = [[0u8]; 3];
+        (0..3).for_each(|i| alone[i].reset_into(Some(episode_seed(9, i as u64, 0)), &mut obs[i]));
+        let mut total = [0.0; 3];
+        for t in 0..120 {
+            let actions = [0, 1, 2].map(|i| (t + i) % 4);
+            batch.step(&actions).unwrap();
+            for i in 0..3 {
+                let step = alone[i].step_into(&[actions[i]], &mut obs[i]);
+                total[i] += step.reward;
+                assert_eq!((batch.reward()[i], batch.terminated()[i]), (step.reward as f32, t % 51 == 50));
+                if step.done() {
+                    assert_eq!(batch.final_obs()[i], obs[i][0]);
+                    assert_eq!((batch.episode_return()[i], batch.episode_length()[i]), (total[i], 51));
+                    total[i] = 0.0;
+                    alone[i].reset_into(None, &mut obs[i]);
+                }
+                assert_eq!(batch.obs()[i], obs[i][0]);
+            }
+        }
+        assert!(batch.envs().iter().zip(&alone).all(|(a, b)| a.hidden() == b.hidden()));
+    }
+
+    #[test]
+    fn bad_actions_step_nothing() {
+        let mut batch = Batch::new(2, |_| RepeatFirst::new(Level::Easy, false)).unwrap();
+        batch.reset(1);
+        let before = batch.obs().to_vec();
+        for bad in [[0, 4], [-1, 0]] {
+            assert!(matches!(batch.step(&bad), Err(EnvError::Action { .. })));
+        }
+        assert!(matches!(batch.step(&[0]), Err(EnvError::Length { found: 1, expected: 2, .. })));
+        assert_eq!(batch.obs(), before);
+        assert!(matches!(Batch::new(0, |_| RepeatFirst::new(Level::Easy, false)), Err(EnvError::Length { .. })));
     }
 }

@@ -355,6 +355,14 @@ impl ActionBuffer {
         }
     }
 
+    /// Makes room for `n` more elements.
+    pub fn reserve(&mut self, n: usize) {
+        match self {
+            ActionBuffer::Discrete(v) => v.reserve(n),
+            ActionBuffer::Continuous(v) => v.reserve(n),
+        }
+    }
+
     /// Appends; false where the kinds differ.
     pub fn extend(&mut self, more: ActionRef<'_>) -> bool {
         match (self, more) {

@@ -1,9 +1,11 @@
-//! The two forms of an environment, after Gymnasium's `Env`: the typed one (`Env`, fast, for `Batch`) and the erased one
-//! (`DynEnv`, for the registry, wrappers, `VecEnv` and users' tasks).
+//! The two forms of an environment, after Gymnasium's `Env`: the typed one (`Env`, fast, for `Batch`) and the erased
+//! one (`DynEnv`, for the registry, wrappers, `VecEnv` and users' tasks).
 //!
-//! `reset(seed)` starts an episode and gives its first observation; without a seed the environment's own stream goes on.
-//! `step(action)` gives the next observation, the reward, and two flags: `terminated` (the task ended, value after it is
-//! 0) and `truncated` (a time limit, value after it is not 0). Both may be set. After either, only `reset` may follow.
+//! `reset(seed)` starts an episode and gives its first observation; without a seed the environment's own stream goes
+//! on.
+//! `step(action)` gives the next observation, the reward, and two flags: `terminated` (the task ended, value after it
+//! is 0) and `truncated` (a time limit, value after it is not 0). Both may be set. After either, only `reset` may
+//! follow.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -86,8 +88,8 @@ impl Step {
 
 /// The typed form. Implement this for a new task; `erase` makes it a `BoxEnv`, `Batch` runs many.
 ///
-/// Callers pass an action that lies in the action space and an observation slice of `flat_len` elements, and do not step
-/// after the end: `Batch` and the erased form check this once for all tasks.
+/// Callers pass an action that lies in the action space and an observation slice of `flat_len` elements, and do not
+/// step before the first reset or after the end: `Batch` and the erased form check this once for all tasks.
 pub trait Env: Send {
     /// Element of an observation; must be the observation space's `dtype`.
     type Obs: ObsElem;
@@ -137,8 +139,8 @@ pub trait DynEnv: Send {
     fn spec(&self) -> &EnvSpec;
     /// Starts an episode; writes its first observation, `[flat_len]`.
     fn reset(&mut self, seed: Option<u64>, obs: ObsMut<'_>) -> Result<()>;
-    /// One step; writes the next observation, `[flat_len]`. Errors: an action outside the space or not legal now, a step
-    /// before the first reset or after the end; the environment is then unchanged.
+    /// One step; writes the next observation, `[flat_len]`. Errors: an action outside the space or not legal now, a
+    /// step before the first reset or after the end; the environment is then unchanged.
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step>;
 
     /// Whether some joint actions can be illegal.
@@ -282,6 +284,22 @@ pub fn joint_action(space: &Space, action: ActionRef<'_>) -> usize {
         (_, ActionRef::Discrete([a])) => index(*a),
         _ => 0,
     }
+}
+
+/// The flat discrete action of a row-major joint index; none outside the space and for boxes.
+pub fn split_action(space: &Space, joint: usize) -> Option<Vec<i32>> {
+    let sizes = match space {
+        Space::Discrete(n) => std::slice::from_ref(n),
+        Space::MultiDiscrete(ns) => ns.as_slice(),
+        _ => return None,
+    };
+    let mut rest = joint;
+    let mut parts = vec![0; sizes.len()];
+    for (p, n) in parts.iter_mut().zip(sizes).rev() {
+        *p = i32::try_from(rest.checked_rem(*n)?).ok()?;
+        rest /= n;
+    }
+    (rest == 0).then_some(parts)
 }
 
 impl<E: Env> DynEnv for Erased<E> {

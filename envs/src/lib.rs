@@ -1,11 +1,12 @@
 //! Partially observable tasks for reinforcement learning: POPGym, classic control and memory probes.
 //!
-//! Two forms of every task: the typed one (`Env`, run N at a time by `Batch`, no allocation per step) and the erased one
-//! (`DynEnv` in a `BoxEnv`, for the registry, wrappers and `VecEnv`). The package stands alone.
+//! Two forms of every task: the typed one (`Env`, run N at a time by `Batch`, no allocation per step) and the erased
+//! one (`DynEnv` in a `BoxEnv`, for the registry, wrappers and `VecEnv`). The package stands alone.
 //!
 //! ```
 //! use mamba_rl_envs::{ActionRef, Autoreset, EnvArgs, VecEnv, make};
-//! let mut envs = VecEnv::new(&|_| make("popgym-RepeatPreviousEasy-v0", &EnvArgs::default()), 2, 7, Autoreset::SameStep)?;
+//! let task = |_| make("popgym-RepeatPreviousEasy-v0", &EnvArgs::default());
+//! let mut envs = VecEnv::new(&task, 2, 7, Autoreset::SameStep)?;
 //! envs.reset()?;
 //! let batch = envs.step(ActionRef::Discrete(&[0, 3]))?;
 //! assert_eq!(batch.obs.len(), 2);
@@ -18,6 +19,7 @@
 pub mod batch;
 pub mod buffer;
 pub mod classic;
+pub mod conformance;
 pub mod env;
 pub mod error;
 mod hidden;
@@ -32,10 +34,11 @@ pub mod wrapper;
 
 pub use batch::Batch;
 pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, ObsRef};
-pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action};
+pub use conformance::{Options, Report, check, check_with, random_action};
+pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
-pub use registry::{ArgDoc, Entry, EnvArgs, Registry, list, make};
+pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
-pub use trace::{TraceEpisode, read_traces, record_episode, replay};
+pub use trace::{Policy, TraceEpisode, read_traces, record_episode, replay};
 pub use vector::{Autoreset, CopyState, StepBatch, VecEnv, VecEnvState};

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::env::{BoxEnv, EnvSpec};
 use crate::error::{EnvError, Result};
 
 /// Arguments of a task.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct EnvArgs {
     /// Old rules, as the published tables used them; tasks without a rule change play the same.
     pub legacy: bool,
@@ -105,6 +107,48 @@ impl Registry {
     }
 
     /// Adds a task. Error: one of its names is taken.
+    ///
+    /// ```
+    /// use mamba_rl_envs::{Entry, Env, EnvArgs, EnvSpec, Registry, Space, Step, Stream, check, erase};
+    /// use rand::RngExt;
+    ///
+    /// /// Name the bit that is shown.
+    /// struct ShownBit { spec: EnvSpec, stream: Stream, bit: u8, time: usize }
+    ///
+    /// impl ShownBit {
+    ///     fn new() -> Self {
+    ///         let spec = EnvSpec {
+    ///             max_steps: Some(10),
+    ///             return_range: (0.0, 10.0),
+    ///             ..EnvSpec::new("ShownBit-v0", "ShownBit", Space::Discrete(2), Space::Discrete(2))
+    ///         };
+    ///         ShownBit { spec, stream: Stream::default(), bit: 0, time: 0 }
+    ///     }
+    /// }
+    ///
+    /// impl Env for ShownBit {
+    ///     type Obs = u8;
+    ///     type Act = i32;
+    ///     fn spec(&self) -> &EnvSpec { &self.spec }
+    ///     fn reset_into(&mut self, seed: Option<u64>, obs: &mut [u8]) {
+    ///         self.bit = u8::from(self.stream.begin(seed).random::<bool>());
+    ///         self.time = 0;
+    ///         obs[0] = self.bit;
+    ///     }
+    ///     fn step_into(&mut self, action: &[i32], obs: &mut [u8]) -> Step {
+    ///         let right = action[0] == i32::from(self.bit);
+    ///         self.bit = u8::from(self.stream.rng().random::<bool>());
+    ///         self.time += 1;
+    ///         obs[0] = self.bit;
+    ///         Step { reward: f64::from(u8::from(right)), terminated: self.time == 10, truncated: false }
+    ///     }
+    /// }
+    ///
+    /// let mut registry = Registry::bundled();
+    /// registry.register(Entry::new(ShownBit::new().spec, vec![], |_| Ok(erase(ShownBit::new()))))?;
+    /// check(&|| registry.make("ShownBit-v0", &EnvArgs::default()))?;
+    /// # Ok::<(), mamba_rl_envs::EnvError>(())
+    /// ```
     pub fn register(&mut self, entry: Entry) -> Result<()> {
         for name in entry.names() {
             let taken = self.entries.iter().find(|e| e.names().any(|n| n.eq_ignore_ascii_case(name)));
@@ -155,6 +199,11 @@ static BUNDLED: LazyLock<Registry> = LazyLock::new(|| {
     Registry { entries: entries.into_iter().flatten().collect() }
 });
 
+/// The bundled tasks, with the arguments each takes.
+pub fn bundled_registry() -> &'static Registry {
+    &BUNDLED
+}
+
 /// Makes a bundled task by id, name or alias.
 ///
 /// ```
@@ -188,6 +237,19 @@ mod tests {
     fn finds_ids_names_and_near_misses() {
         let r = Registry::bundled();
         assert_eq!(r.find("popgym-RepeatPreviousEasy-v0").unwrap().spec.name, "RepeatPreviousEasy");
+        for name in
+            ["popgym-VelocityOnlyCartPoleHard-v0", "popgym-VelocityOnlyCartpoleHard-v0", "VelocityOnlyCartPoleHard"]
+        {
+            assert_eq!(r.find(name).unwrap().spec.id, "popgym-VelocityOnlyCartpoleHard-v0");
+        }
+        for (old, new) in [
+            ("popgym-StatelessCartPoleEasy-v0", "PositionOnlyCartPoleEasy"),
+            ("NoisyStatelessCartPoleMedium", "NoisyPositionOnlyCartPoleMedium"),
+            ("popgym-StatelessPendulumHard-v0", "PositionOnlyPendulumHard"),
+            ("NoisyStatelessPendulumEasy", "NoisyPositionOnlyPendulumEasy"),
+        ] {
+            assert_eq!(r.find(old).unwrap().spec.name, new);
+        }
         assert_eq!(r.find("repeatpreviouseasy").unwrap().spec.id, "popgym-RepeatPreviousEasy-v0");
         match r.find("RepeatPreviosEasy") {
             Err(EnvError::UnknownEnv { id, nearest }) => {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::buffer::{ActionBuffer, ActionRef, ObsBuffer, ObsRef};
-use crate::env::{DynEnv, Step, joint_action};
+use crate::env::{DynEnv, Step, joint_action, split_action};
 use crate::error::{EnvError, Result};
 use crate::registry::{EnvArgs, Registry};
 use crate::space::Space;
@@ -38,17 +38,17 @@ pub struct TraceEpisode {
     pub hidden: Value,
     /// First observation.
     pub reset_obs: Value,
-    /// Actions, [T].
+    /// Actions, `[T]`.
     pub actions: Vec<Value>,
-    /// Observation after each action, [T].
+    /// Observation after each action, `[T]`.
     pub obs: Vec<Value>,
-    /// Rewards, [T].
+    /// Rewards, `[T]`.
     pub rewards: Vec<f64>,
-    /// Task ended, [T].
+    /// Task ended, `[T]`.
     pub terminated: Vec<bool>,
-    /// Time ran out, [T].
+    /// Time ran out, `[T]`.
     pub truncated: Vec<bool>,
-    /// Physical state after each action, [T], where the task has one.
+    /// Physical state after each action, `[T]`, where the task has one.
     #[serde(default)]
     pub states: Option<Vec<Vec<f64>>>,
 }
@@ -79,21 +79,12 @@ pub fn action_to_json(space: &Space, action: ActionRef<'_>) -> Value {
 /// what the policy said before the dynamics clipped it.
 fn action_from_json(space: &Space, v: &Value) -> Option<ActionBuffer> {
     match space {
-        Space::MultiDiscrete(ns) => {
-            let mut index = usize::try_from(v.as_u64()?).ok()?;
-            let mut parts = vec![0; ns.len()];
-            for (p, n) in parts.iter_mut().zip(ns).rev() {
-                *p = i32::try_from(index % n).ok()?;
-                index /= n;
-            }
-            (index == 0).then_some(ActionBuffer::Discrete(parts))
-        }
         Space::Box { low, high, .. } => {
             let list = if v.is_number() { vec![v.as_f64()?] } else { floats(v)? };
             let clip = |(x, (l, h)): (f64, (&f32, &f32))| (x as f32).clamp(*l, *h);
             Some(ActionBuffer::Continuous(list.into_iter().zip(low.iter().zip(high)).map(clip).collect()))
         }
-        _ => Some(ActionBuffer::Discrete(vec![i32::try_from(v.as_i64()?).ok()?])),
+        _ => split_action(space, usize::try_from(v.as_u64()?).ok()?).map(ActionBuffer::Discrete),
     }
 }
 
@@ -104,13 +95,12 @@ fn floats(v: &Value) -> Option<Vec<f64>> {
     }
 }
 
-/// Plays one episode with a policy and records it. The policy gets the environment (to look, to render), the observation
-/// to act on, and what the step before gave (none at the episode's first observation).
-pub fn record_episode(
-    env: &mut dyn DynEnv,
-    seed: u64,
-    policy: &mut dyn FnMut(&dyn DynEnv, ObsRef<'_>, Option<Step>) -> Result<ActionBuffer>,
-) -> Result<TraceEpisode> {
+/// A policy to record: gets the environment (to look, to render), the observation to act on, and what the step before
+/// gave (none at the episode's first observation).
+pub type Policy<'a> = dyn FnMut(&dyn DynEnv, ObsRef<'_>, Option<Step>) -> Result<ActionBuffer> + 'a;
+
+/// Plays one episode with a policy and records it.
+pub fn record_episode(env: &mut dyn DynEnv, seed: u64, policy: &mut Policy<'_>) -> Result<TraceEpisode> {
     let spec = env.spec().clone();
     let space = &spec.observation_space;
     let mut obs = ObsBuffer::for_space(space, 1);
@@ -163,8 +153,8 @@ const ROUNDED_ACTION: Tolerance = Tolerance { obs: 2.4e-7, reward: 1e-9, state: 
 
 /// Plays a recorded episode again, in an environment made from the registry, and compares everything. Tasks with a
 /// physical state are put back into the recorded state before each step, since their dynamics amplify rounding. Tasks
-/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what the
-/// hidden state determines. Error: the first difference, with its step and field.
+/// with chance inside (bandit, noise) are compared in full if the seed gives the recorded hidden state, else in what
+/// the hidden state determines. Error: the first difference, with its step and field.
 pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
     let args = EnvArgs { legacy: episode.legacy, args: episode.args.clone() };
     let mut env = registry.make(episode.id.as_deref().unwrap_or(&episode.env), &args)?;
@@ -213,7 +203,12 @@ pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
         } else if (step.reward - reward).abs() > tolerance.reward {
             return differs(t, "rewards", step.reward.to_string(), reward.to_string());
         }
-        if !chance && !obs_agree(&obs, &episode.obs[t], tolerance.obs) {
+        let agree = if chance {
+            obs_from_json(&spec.observation_space, &episode.obs[t]).is_some()
+        } else {
+            obs_agree(&obs, &episode.obs[t], tolerance.obs)
+        };
+        if !agree {
             return differs(t, "obs", format!("{obs:?}"), episode.obs[t].to_string());
         }
         if (step.terminated, step.truncated) != (episode.terminated[t], episode.truncated[t]) {
@@ -239,6 +234,22 @@ pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// An observation of the space from JSON; none outside it.
+pub fn obs_from_json(space: &Space, v: &Value) -> Option<ObsBuffer> {
+    let list = floats(v)?;
+    let mut row = ObsBuffer::for_space(space, 1);
+    if row.len() != list.len() {
+        return None;
+    }
+    match &mut row {
+        ObsBuffer::U8(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as u8),
+        ObsBuffer::I32(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as i32),
+        ObsBuffer::F32(r) => r.iter_mut().zip(&list).for_each(|(y, x)| *y = *x as f32),
+    }
+    let exact = list.iter().enumerate().all(|(i, x)| f64::from(row.view().get(i)) == f64::from(*x as f32));
+    (exact && space.contains_row(row.view())).then_some(row)
 }
 
 fn obs_agree(obs: &ObsBuffer, recorded: &Value, tolerance: f64) -> bool {

@@ -1,8 +1,8 @@
 //! N erased environments stepped together, with autoreset, episode statistics, and save and restore in mid-episode.
 //!
-//! Every reset gets the explicit seed `episode_seed(base, copy, episode)`. A saved state is the episode's number and its
-//! actions so far; restoring plays them again and compares a hash of the observations, so a copy that does not repeat is
-//! noticed and starts a fresh episode instead.
+//! Every reset gets the explicit seed `episode_seed(base, copy, episode)`. A saved state is the episode's number and
+//! its actions so far; restoring plays them again and compares a hash of the observations, so a copy that does not
+//! repeat is noticed and starts a fresh episode instead.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,8 @@ pub enum Autoreset {
     /// In the step that ended it: `obs` is the new episode's first observation.
     #[default]
     SameStep,
-    /// In the next step, whose action is ignored and which is no transition (`valid` false): `obs` is the last one first.
+    /// In the next step, whose action is ignored and which is no transition (`valid` false): `obs` is the last one
+    /// first.
     NextStep,
 }
 
@@ -109,8 +110,14 @@ impl Copy {
         self.now.episode_length = 0;
         self.now.over = false;
         self.is_first = true;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(())
+    }
+
+    fn look_up_legal(&mut self) {
+        if !self.legal.is_empty() {
+            self.env.legal(&mut self.legal);
+        }
     }
 
     /// One step without autoreset.
@@ -122,7 +129,7 @@ impl Copy {
         self.now.episode_length += 1;
         self.now.over = step.done();
         self.is_first = false;
-        self.env.legal(&mut self.legal);
+        self.look_up_legal();
         Ok(step)
     }
 
@@ -172,7 +179,8 @@ pub struct VecEnv {
 }
 
 impl VecEnv {
-    /// `num_envs` copies of what `make(copy)` makes. Errors: no copies, copies of different spaces, what `make` reports.
+    /// `num_envs` copies of what `make(copy)` makes. Errors: no copies, copies of different spaces, what `make`
+    /// reports.
     pub fn new(
         make: &dyn Fn(usize) -> Result<BoxEnv>,
         num_envs: usize,
@@ -195,6 +203,13 @@ impl VecEnv {
         }
         let (space, flat_len) = (&spec.observation_space, spec.observation_space.flat_len());
         let n_actions = if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 };
+        // Room for the longest episode's actions, unless that is out of proportion.
+        let room = spec.max_steps.unwrap_or(0).min(4096) * spec.action_space.flat_len();
+        let log = || {
+            let mut log = ActionBuffer::for_space(&spec.action_space, 0);
+            log.reserve(room);
+            log
+        };
         let copy = |(index, env): (usize, BoxEnv)| Copy {
             env,
             index: index as u64,
@@ -210,7 +225,7 @@ impl VecEnv {
             ended_length: 0,
             now: CopyState {
                 episode_number: 0,
-                actions: ActionBuffer::for_space(&spec.action_space, 0),
+                actions: log(),
                 obs_hash: HASH_START,
                 episode_return: 0.0,
                 episode_length: 0,
@@ -277,8 +292,8 @@ impl VecEnv {
         Ok(&self.last)
     }
 
-    /// One step of every copy; `actions` is flat `[N, action_len]`. Errors: an action outside the space or not legal, or
-    /// what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped.
+    /// One step of every copy; `actions` is flat `[N, action_len]`. Errors: an action outside the space or not legal,
+    /// or what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped.
     pub fn step(&mut self, actions: ActionRef<'_>) -> Result<&StepBatch> {
         let (want, len) = (self.copies.len() * self.action_len, self.action_len);
         if actions.len() != want {
@@ -335,8 +350,8 @@ impl VecEnv {
         }
     }
 
-    /// Goes on from a saved state; `last()` then shows its observations, with no transition. Returns the copies that did
-    /// not repeat their episode: those start the next one. Errors: a state of another task, size or seed.
+    /// Goes on from a saved state; `last()` then shows its observations, with no transition. Returns the copies that
+    /// did not repeat their episode: those start the next one. Errors: a state of another task, size or seed.
     pub fn restore(&mut self, s: &VecEnvState) -> Result<Vec<usize>> {
         let differs = |field, found: String, expected: String| Err(EnvError::State { field, found, expected });
         if s.id != self.spec().id {

@@ -74,7 +74,8 @@ fn a_changed_recording_is_noticed() {
     let registry = Registry::bundled();
     let good = read_traces(&bundled()).unwrap().into_iter().find(|e| e.env == "PositionOnlyCartPoleEasy").unwrap();
     replay(&registry, &good).unwrap();
-    let changes: [(&str, fn(&mut TraceEpisode)); 7] = [
+    type Change = (&'static str, fn(&mut TraceEpisode));
+    let changes: [Change; 7] = [
         ("actions", |e| e.actions[10] = serde_json::json!(1 - e.actions[10].as_i64().unwrap())),
         ("obs", |e| e.obs[10][0] = serde_json::json!(e.obs[10][0].as_f64().unwrap() + 1e-8)),
         ("reset_obs", |e| e.reset_obs[0] = serde_json::json!(0.0)),

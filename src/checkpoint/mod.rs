@@ -13,6 +13,31 @@
 //! Writing: F1 stage everything in a hidden sibling folder, F2 sync each file once, F3 sync the folder, F4 rename it,
 //! F5 sync the parent, F6 delete what is no longer kept. A kill at any moment leaves the previous checkpoint untouched.
 //! Reading checks every size, checksum, name, shape and type before it returns anything.
+//!
+//! ```
+//! use mamba_rl::checkpoint::{Checkpoints, SaveRequest, load};
+//! use mamba_rl::params::{Group, Init, ParamLayout, ParamSpec};
+//! use serde_json::json;
+//!
+//! let run = tempfile::tempdir()?;
+//! let layout = ParamLayout::new(vec![ParamSpec::new("head.weight", &[2, 3], Group::HeadsDecayed, Init::Zeros)])?;
+//! let (config, state) = (json!({"d_model": 3}), json!({"updates": 12}));
+//! let mut checkpoints = Checkpoints::open(run.path(), 3)?;
+//! checkpoints.save(SaveRequest {
+//!     step: 1000,
+//!     layout: &layout,
+//!     params: &[0.5; 6],
+//!     optimizer: None,
+//!     config: &config,
+//!     state: &state,
+//!     blobs: &[],
+//!     replay: None,
+//! })?;
+//! let newest = Checkpoints::newest(run.path())?.expect("one was saved");
+//! let loaded = load(&newest, &layout, Some(&config))?;
+//! assert_eq!((loaded.step, loaded.params, loaded.state), (1000, vec![0.5; 6], state));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //! Source: safetensors format (huggingface.co/docs/safetensors); names as in the state-spaces/mamba checkpoints.
 
 mod durable;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::durable::{self, Staging, TEMPORARY};
+use super::durable::{self, Deleter, Staging, TEMPORARY};
 use super::state::{self, Sum};
 use super::tensors;
 use super::{CONFIG_FILE, FileInfo, MODEL_FILE, OPTIMIZER_FILE, ReplayStore, STATE_FILE, SaveReport, SaveRequest};
@@ -42,6 +42,7 @@ pub struct Checkpoints {
     best: Option<u64>,
     /// The newest complete checkpoint and its files: where segments are linked from.
     last: Option<(PathBuf, BTreeMap<String, Sum>)>,
+    deleter: Deleter,
 }
 
 impl Checkpoints {
@@ -62,7 +63,7 @@ impl Checkpoints {
             Some(path) => state::read(&path).ok().map(|s| (path, s.files)),
             None => None,
         };
-        Ok(Checkpoints { best: read_best(&folder)?, folder, keep, last })
+        Ok(Checkpoints { best: read_best(&folder)?, folder, keep, last, deleter: Deleter::default() })
     }
 
     /// Writes `step-N` so that it is complete or absent, then deletes what is no longer kept. A checkpoint of the same
@@ -70,7 +71,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// `Shape` where a buffer is not `[layout.len()]`; `Io` with the path where the system refuses a write, in which
-    /// case the earlier checkpoints are untouched and nothing temporary is left; errors of the replay.
+    /// case the earlier checkpoints are untouched and nothing temporary is left; errors of the replay. A folder that
+    /// could not be deleted is reported too, after the new one is in place.
     pub fn save(&mut self, mut request: SaveRequest<'_>) -> Result<SaveReport> {
         let start = Instant::now();
         check_lengths(&request)?;
@@ -214,15 +216,20 @@ impl Checkpoints {
         self.prune()
     }
 
-    fn prune(&self) -> Result<()> {
+    /// Waits until the folders that are no longer kept are gone; they are deleted in the background. Dropping waits too.
+    ///
+    /// # Errors
+    /// `Io` with what could not be deleted.
+    pub fn finish(&mut self) -> Result<()> {
+        self.deleter.wait()
+    }
+
+    fn prune(&mut self) -> Result<()> {
         let last = self.last.as_ref().map(|(path, _)| path);
         let complete = list_in(&self.folder)?.into_iter().filter(|l| l.problem.is_none());
-        for old in complete.skip(self.keep) {
-            if Some(old.step) != self.best && Some(&old.path) != last {
-                durable::delete_folder(&old.path)?;
-            }
-        }
-        Ok(())
+        let old = complete.skip(self.keep).filter(|l| Some(l.step) != self.best && Some(&l.path) != last);
+        let old: Vec<PathBuf> = old.map(|l| l.path).collect();
+        self.deleter.delete(&old)
     }
 
     /// The newest complete checkpoint of a run; `None` where there is none.

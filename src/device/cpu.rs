@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 pub trait Real:
     num_traits::Float + num_traits::NumAssign + std::iter::Sum + Debug + Default + Send + Sync + 'static
 {
+    /// Is this f32, so that the fast twins apply?
+    const SINGLE: bool;
     /// From f64, rounded.
     fn of(x: f64) -> Self;
     /// To f64, exact.
@@ -23,6 +25,7 @@ pub trait Real:
 }
 
 impl Real for f32 {
+    const SINGLE: bool = true;
     fn of(x: f64) -> Self {
         x as f32
     }
@@ -38,6 +41,7 @@ impl Real for f32 {
 }
 
 impl Real for f64 {
+    const SINGLE: bool = false;
     fn of(x: f64) -> Self {
         x
     }
@@ -187,6 +191,20 @@ impl<'a, F> ViewMut<'a, Vec<F>> {
     /// The range as a slice, after its length was checked.
     pub(crate) fn host(self) -> &'a mut [F] {
         &mut self.buf[self.at..self.at + self.len]
+    }
+}
+
+impl<'a, F: Real> View<'a, Vec<F>> {
+    /// The numbers for a fast twin; empty where they are not f32 ([`Real::SINGLE`]).
+    pub(crate) fn f32s(self) -> &'a [f32] {
+        F::as_f32(self.host()).unwrap_or_default()
+    }
+}
+
+impl<'a, F: Real> ViewMut<'a, Vec<F>> {
+    /// As [`View::f32s`], to write.
+    pub(crate) fn f32s(self) -> &'a mut [f32] {
+        F::as_f32_mut(self.host()).unwrap_or_default()
     }
 }
 

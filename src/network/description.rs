@@ -128,7 +128,7 @@ impl Description {
             dt_rank: (b.dt_rank > 0).then_some(b.dt_rank),
             dt_min: b.dt_min as f32,
             dt_max: b.dt_max as f32,
-            rms_eps: b.rms_eps as f32,
+            rms_eps: b.rms_eps,
             proj_bias: b.proj_bias,
             conv_bias: b.conv_bias,
         }

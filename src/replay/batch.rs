@@ -5,6 +5,7 @@ use super::episodes::{FIRST, TERMINATED, TRANSITION, TRUNCATED};
 use super::error::{ReplayError, Result};
 use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
 use super::sequence::bucket_slots;
+use super::states::NO_STATE;
 use super::table::{Entry, Handle};
 use crate::value::priority::{importance_weight, normalise_by_max};
 use rand::RngExt;
@@ -52,9 +53,9 @@ pub struct SequenceBatch {
     pub has_prev: Vec<u8>,
     /// State before each row's first slot, [B, state_len].
     pub state: Vec<f32>,
-    /// Importance weights, the largest one 1, [B].
+    /// Importance weights, the largest one 1, `[B]`.
     pub weight: Vec<f32>,
-    /// Handles to give priorities back with, [B].
+    /// Handles to give priorities back with, `[B]`.
     pub handle: Vec<Handle>,
     /// Number of the slot's episode, [S, B]; [`NO_EPISODE`] for padding.
     pub episode: Vec<u64>,
@@ -199,19 +200,42 @@ impl SequenceReplay {
 
     /// Gives the batch the size of these windows, and their contents. `out.batch` is set.
     pub(super) fn fill_rows(&self, entries: impl Iterator<Item = Entry> + Clone, out: &mut SequenceBatch) {
-        let (mut burn_in, mut span) = (0, 0);
-        for entry in entries.clone() {
-            burn_in = burn_in.max(entry.burn_in as usize);
-            span = span.max(entry.span as usize);
-        }
-        out.burn_in = burn_in;
-        let (length, whole) = (self.config.length, self.config.whole_limit());
-        let exact = [length + 1, self.config.burn_in + length + 1, whole + 1];
-        out.slots = bucket_slots(burn_in + span + 1, &exact);
-        out.reshape(self);
+        let longest = |f: fn(&Entry) -> u32| entries.clone().map(|e| f(&e) as usize).max().unwrap_or(0);
+        self.shape(longest(|e| e.burn_in), longest(|e| e.span), out);
         for (row, entry) in entries.enumerate() {
             self.fill_row(entry, row, out);
         }
+    }
+
+    /// The way to a sampled window from its episode's first step, as a batch of one row: all steps before the learnt
+    /// span are burn-in, from the zero state. Returns the slot at which the window begins, so that a stored state can be
+    /// compared with one replayed by today's weights. `None` if the handle is stale, the episode's beginning is gone, or
+    /// there are more than `max_steps` steps.
+    pub fn prefix(&self, handle: Handle, max_steps: usize, out: &mut SequenceBatch) -> Option<usize> {
+        let entry = *self.table.get(handle.index).filter(|_| self.table.is_live(handle))?;
+        let episode = self.lanes[entry.lane as usize].episode_at(entry.first)?;
+        let before = (entry.first - episode.base) as u32;
+        if episode.dropped > 0 || entry.last() - episode.base > max_steps as u64 {
+            return None;
+        }
+        let burn_in = before + entry.burn_in;
+        let row = Entry { first: episode.base, burn_in, has_prev: false, state: NO_STATE, ..entry };
+        out.batch = 1;
+        out.handle.clear();
+        out.handle.push(handle);
+        refill(&mut out.weight, 1, 1.0);
+        self.shape(burn_in as usize, entry.span as usize, out);
+        self.fill_row(row, 0, out);
+        Some(before as usize)
+    }
+
+    /// Sizes a batch whose longest burn-in and span are these.
+    fn shape(&self, burn_in: usize, span: usize, out: &mut SequenceBatch) {
+        let (length, whole) = (self.config.length, self.config.whole_limit());
+        let exact = [length + 1, self.config.burn_in + length + 1, whole + 1];
+        out.burn_in = burn_in;
+        out.slots = bucket_slots(burn_in + span + 1, &exact);
+        out.reshape(self);
     }
 
     fn fill_row(&self, entry: Entry, row: usize, out: &mut SequenceBatch) {
@@ -255,7 +279,7 @@ impl SequenceReplay {
         }
     }
 
-    /// Observation of (slot, row) of a batch of this replay's specification, [obs_len].
+    /// Observation of (slot, row) of a batch of this replay's specification, `[obs_len]`.
     pub fn obs_of<'a>(&self, batch: &'a SequenceBatch, slot: usize, row: usize) -> ObsSlice<'a> {
         batch.obs.row(batch.at(slot, row), self.spec.obs_len)
     }

@@ -54,15 +54,18 @@ pub(super) struct SlotStore {
     blocks: Vec<Block>,
     pages: u32,
     free: Vec<u32>,
+    /// Emptied page lists, to be used again.
+    lists: Vec<VecDeque<u32>>,
 }
 
 impl SlotStore {
     pub fn new(spec: &ReplaySpec, config: &ReplayConfig) -> Self {
         let slot_bytes = spec.obs_len * spec.obs_kind.bytes();
-        let page_slots = (4096 / slot_bytes).clamp(1, 64);
+        let page_slots = (4096 / slot_bytes).clamp(1, 16);
         let block_slots = (BLOCK_BYTES / slot_bytes).min(config.capacity.div_ceil(16));
         let block_pages = block_slots.div_ceil(page_slots).max(1);
-        SlotStore { spec: spec.clone(), page_slots, block_pages, blocks: Vec::new(), pages: 0, free: Vec::new() }
+        let (blocks, free, lists) = (Vec::new(), Vec::new(), Vec::new());
+        SlotStore { spec: spec.clone(), page_slots, block_pages, blocks, pages: 0, free, lists }
     }
 
     pub fn page_slots(&self) -> u64 {
@@ -165,13 +168,13 @@ pub(super) struct Episode {
 }
 
 impl Episode {
-    pub fn new(id: u64, base: u64, push_base: u64) -> Self {
-        Episode { id, base, slots: 0, dropped: 0, push_base, pages: VecDeque::new() }
+    pub fn new(store: &mut SlotStore, id: u64, base: u64, push_base: u64) -> Self {
+        Episode { id, base, slots: 0, dropped: 0, push_base, pages: store.lists.pop().unwrap_or_default() }
     }
 
-    /// An episode whose slots before `dropped` are gone; its other slots are appended next.
-    pub fn restored(id: u64, base: u64, push_base: u64, dropped: u64) -> Self {
-        Episode { slots: dropped, dropped, ..Episode::new(id, base, push_base) }
+    /// Takes slots before `dropped` as gone, before any is written.
+    pub fn skip(&mut self, dropped: u64) {
+        (self.slots, self.dropped) = (dropped, dropped);
     }
 
     /// First lane slot that is still there.
@@ -214,8 +217,9 @@ impl Episode {
     }
 
     /// Gives all pages back.
-    pub fn release(&mut self, store: &mut SlotStore) {
+    pub fn release(mut self, store: &mut SlotStore) {
         store.free.extend(self.pages.drain(..));
+        store.lists.push(self.pages);
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Writer {
     file: BufWriter<File>,
     crc: crc32fast::Hasher,
     bytes: u64,
+    /// Numbers on their way to bytes.
+    scratch: Vec<u8>,
 }
 
 impl Writer {
@@ -41,7 +43,7 @@ impl Writer {
         }
         let file = File::create(&path).map_err(io(&path))?;
         let file = BufWriter::with_capacity(1 << 18, file);
-        let mut writer = Writer { path, file, crc: crc32fast::Hasher::new(), bytes: 0 };
+        let mut writer = Writer { path, file, crc: crc32fast::Hasher::new(), bytes: 0, scratch: Vec::new() };
         writer.bytes(MAGIC)?;
         writer.u32(VERSION)?;
         writer.u32(kind as u32)?;
@@ -66,20 +68,29 @@ impl Writer {
         self.bytes(&x.to_le_bytes())
     }
 
+    fn words<const N: usize>(&mut self, words: impl Iterator<Item = [u8; N]>) -> Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend(words.flatten());
+        let written = self.bytes(&scratch);
+        self.scratch = scratch;
+        written
+    }
+
     pub fn f32s(&mut self, x: &[f32]) -> Result<()> {
-        x.iter().try_for_each(|x| self.bytes(&x.to_le_bytes()))
+        self.words(x.iter().map(|x| x.to_le_bytes()))
     }
 
     pub fn i32s(&mut self, x: &[i32]) -> Result<()> {
-        x.iter().try_for_each(|x| self.bytes(&x.to_le_bytes()))
+        self.words(x.iter().map(|x| x.to_le_bytes()))
     }
 
     pub fn u16s(&mut self, x: &[u16]) -> Result<()> {
-        x.iter().try_for_each(|x| self.bytes(&x.to_le_bytes()))
+        self.words(x.iter().map(|x| x.to_le_bytes()))
     }
 
     pub fn u32s(&mut self, x: &[u32]) -> Result<()> {
-        x.iter().try_for_each(|&x| self.u32(x))
+        self.words(x.iter().map(|x| x.to_le_bytes()))
     }
 
     /// Flushes to the disk; returns bytes and crc32.

@@ -50,7 +50,7 @@ use table::{Entry, Table};
 /// One environment step, as the actor saw it.
 #[derive(Debug, Clone, Copy)]
 pub struct PushStep<'a> {
-    /// Recurrent state before this step, [state_len]; needed iff [`SequenceReplay::wants_state`], else ignored.
+    /// Recurrent state before this step, `[state_len]`; needed iff [`SequenceReplay::wants_state`], else ignored.
     pub state: Option<&'a [f32]>,
     /// Action that answered the latest observation.
     pub action: ActionSlice<'a>,
@@ -60,9 +60,9 @@ pub struct PushStep<'a> {
     pub terminated: bool,
     /// The episode was cut by a limit.
     pub truncated: bool,
-    /// Observation that followed, at an end the true final one, [obs_len].
+    /// Observation that followed, at an end the true final one, `[obs_len]`.
     pub next_obs: ObsSlice<'a>,
-    /// Its legal actions, [legal_len]; `None`: all.
+    /// Its legal actions, `[legal_len]`; `None`: all.
     pub next_legal: Option<&'a [bool]>,
 }
 
@@ -106,6 +106,8 @@ pub struct SequenceReplay {
     /// Episodes finished so far.
     n_finished: u64,
     n_episodes: u64,
+    /// Episodes of the `Episode` layout that were too long to be kept whole.
+    n_long: u64,
     steps: u64,
     closed: Vec<ClosedSpan>,
     segments: Vec<segments::Segment>,
@@ -126,6 +128,7 @@ impl SequenceReplay {
             finished: VecDeque::new(),
             n_finished: 0,
             n_episodes: 0,
+            n_long: 0,
             steps: 0,
             closed: Vec::new(),
             segments: Vec::new(),
@@ -144,7 +147,7 @@ impl SequenceReplay {
         &self.config
     }
 
-    /// Begins an episode with its first observation, [obs_len]. A running episode of the lane is abandoned.
+    /// Begins an episode with its first observation, `[obs_len]`. A running episode of the lane is abandoned.
     ///
     /// # Errors
     /// Lane or lengths that do not fit the specification.
@@ -154,7 +157,7 @@ impl SequenceReplay {
         self.check_legal("legal", legal)?;
         self.abandon(lane);
         let of = &mut self.lanes[lane];
-        let mut episode = Episode::new(self.n_episodes, of.next_slot, of.pushes);
+        let mut episode = Episode::new(&mut self.store, self.n_episodes, of.next_slot, of.pushes);
         let place = episode.append(&mut self.store);
         self.store.write_obs(place, obs, legal, FIRST);
         if !self.config.seams {
@@ -193,14 +196,17 @@ impl SequenceReplay {
             of.pending.push_back((slot, self.states.store(state)));
         }
         let Some(episode) = of.episodes.back_mut() else { return Err(ReplayError::NotBegun { lane }) };
-        let flags = u8::from(step.terminated) * TERMINATED | u8::from(step.truncated) * TRUNCATED;
+        let flags = (u8::from(step.terminated) * TERMINATED) | (u8::from(step.truncated) * TRUNCATED);
         let place = episode.place(&self.store, slot);
         self.store.write_transition(place, Transition { action: step.action, reward: step.reward, flags });
         let place = episode.append(&mut self.store);
         self.store.write_obs(place, step.next_obs, step.next_legal, 0);
+        let steps = episode.slots - 1;
         of.next_slot += 1;
         of.pushes += 1;
         self.steps += 1;
+        let whole = self.config.whole_limit() as u64;
+        self.n_long += u64::from(whole > 0 && steps == whole + 1);
         let before = self.closed.len();
         let ended = step.terminated || step.truncated;
         self.close_full_spans(lane);
@@ -321,7 +327,7 @@ impl SequenceReplay {
         while self.steps > self.config.capacity as u64 {
             if let Some(lane) = self.finished.pop_front() {
                 let lane = lane as usize;
-                if let Some(mut episode) = self.lanes[lane].episodes.pop_front() {
+                if let Some(episode) = self.lanes[lane].episodes.pop_front() {
                     self.steps -= episode.stored_steps();
                     episode.release(&mut self.store);
                 }
@@ -350,7 +356,7 @@ impl SequenceReplay {
     /// Drops the lane's running episode and every sequence that touches it; nothing half is sampled.
     pub fn abandon(&mut self, lane: usize) {
         let Some(of) = self.lanes.get_mut(lane).filter(|of| of.running) else { return };
-        let Some(mut episode) = of.episodes.pop_back() else { return };
+        let Some(episode) = of.episodes.pop_back() else { return };
         of.running = false;
         (of.origin, of.cut) = (of.next_slot, of.next_slot);
         self.steps -= episode.stored_steps();
@@ -448,6 +454,12 @@ impl SequenceReplay {
     /// Bytes held for actions, rewards, flags and legal masks.
     pub fn transition_bytes(&self) -> usize {
         self.store.other_bytes()
+    }
+
+    /// Episodes that were longer than the `Episode` layout keeps whole and are cut into windows, since this replay was
+    /// made or loaded. A caller warns at the first one.
+    pub fn long_episodes(&self) -> u64 {
+        self.n_long
     }
 
     /// Stale handles so far.

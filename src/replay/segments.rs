@@ -5,7 +5,7 @@
 //! episodes. `replay-index.bin` holds sequences, priorities, generations, counters and the list of the others with
 //! their checksums. Loading gives the same replay: the same sequences under the same handles, the same draws.
 
-use super::episodes::{Episode, FIRST, TRANSITION, Transition};
+use super::episodes::{Episode, FIRST, Lane, TRANSITION, Transition};
 use super::error::Result;
 use super::format::{Kind, Reader, Writer};
 use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
@@ -226,6 +226,9 @@ impl SequenceReplay {
         replay.read_segments(dir, n_live, &mut states)?;
         let open_file = Reader::open(dir.join(OPEN_FILE), Kind::Open, open.0, open.1)?;
         replay.read_open(open_file, &mut states)?;
+        if let Some(lane) = replay.lanes.iter().position(|lane| !replay.lane_makes_sense(lane)) {
+            return Err(index.content("lane", "slots that fit its episodes", lane));
+        }
         replay.steps = replay.lanes.iter().flat_map(|l| &l.episodes).map(Episode::stored_steps).sum();
         for (row, mut entry) in entries {
             let lane = &replay.lanes[entry.lane as usize];
@@ -233,7 +236,8 @@ impl SequenceReplay {
             if entry.state != NO_STATE {
                 entry.state = states.get(&(entry.lane, entry.first)).copied().unwrap_or(NO_STATE);
             }
-            if !there || (entry.state == NO_STATE) != (states.get(&(entry.lane, entry.first)).is_none()) {
+            let found = entry.state != NO_STATE;
+            if !there || found != states.contains_key(&(entry.lane, entry.first)) {
                 return Err(index.content("sequence", "its steps and state in the segments", row));
             }
             replay.table.put(row, entry);
@@ -241,6 +245,19 @@ impl SequenceReplay {
         replay.read_closed(&mut index)?;
         index.finish()?;
         Ok(replay)
+    }
+
+    /// The counters of a lane fit its episodes: what pushing to it relies on.
+    fn lane_makes_sense(&self, lane: &Lane) -> bool {
+        let ordered = lane.episodes.iter().is_sorted_by(|a, b| a.end() <= b.base);
+        let within = lane.episodes.back().is_none_or(|e| e.end() <= lane.next_slot);
+        let cuts = lane.origin <= lane.cut
+            && lane.origin <= lane.next_slot
+            && lane.cut <= lane.next_slot.saturating_add(self.config.period as u64);
+        let current = lane.current().is_none_or(|e| {
+            e.end() == lane.next_slot && (self.config.seams || e.base == lane.origin) && e.slots > e.dropped
+        });
+        ordered && within && cuts && current
     }
 
     fn read_table(&mut self, index: &mut Reader) -> Result<Vec<(u32, Entry)>> {
@@ -305,7 +322,7 @@ impl SequenceReplay {
                 return Err(file.content("first episode", format!("at most {expected}"), segment.first));
             }
             for number in segment.first..=segment.last {
-                let (lane, mut episode) = self.read_episode(&mut file, states)?;
+                let (lane, episode) = self.read_episode(&mut file, states)?;
                 if number < oldest {
                     episode.release(&mut self.store);
                 } else {
@@ -347,7 +364,8 @@ impl SequenceReplay {
         if dropped >= slots {
             return Err(file.content("dropped slots", format!("below {slots}"), dropped));
         }
-        let mut episode = Episode::restored(id, base, push_base, dropped);
+        let mut episode = Episode::new(&mut self.store, id, base, push_base);
+        episode.skip(dropped);
         let mut obs = ObsRows::zeros(self.spec.obs_kind, self.spec.obs_len);
         let mut action = ActionRows::zeros(self.spec.action, 1);
         let mut legal_bytes = vec![0; self.spec.legal_len];

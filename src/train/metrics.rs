@@ -77,7 +77,7 @@ pub(super) struct Since {
     pub wall_s: f64,
     pub delta_q: Mean,
     /// Bits of sums that are not finite do not survive JSON; their tags do.
-    nonfinite: Vec<String>,
+    pub nonfinite: Vec<String>,
 }
 
 impl Since {

@@ -1,24 +1,26 @@
 //! One AdamW step on slices, the reference for the ops that run on flat parameter buffers.
 //!
 //! p −= lr·wd·p; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p −= lr·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε), t from 1.
+//!
+//! The numbers of the step are f64 and 1 − β is formed in it: 1 − 0.999 in f32 is off by 5e-5, and v with it.
 //! Source: Loshchilov and Hutter (2019), Algorithm 2, with decay scaled by the learning rate as PyTorch does.
 
-use super::{ValueError, check_len};
+use super::{ValueError, check_len, number};
 use num_traits::Float;
 
 /// Numbers of the step.
-#[derive(Debug, Clone, Copy)]
-pub struct AdamW<F> {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
     /// Learning rate.
-    pub lr: F,
+    pub lr: f64,
     /// Decay of the first moment.
-    pub beta1: F,
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: F,
+    pub beta2: f64,
     /// Added to the root of the second moment.
-    pub eps: F,
+    pub eps: f64,
     /// Weight decay, times `lr`.
-    pub weight_decay: F,
+    pub weight_decay: f64,
 }
 
 /// Parameters and moments of one tensor, all of one length.
@@ -36,21 +38,23 @@ pub struct AdamWState<'a, F> {
 ///
 /// # Errors
 /// Lengths that differ, or step 0.
-pub fn adamw_step<F: Float>(cfg: AdamW<F>, step: u32, g: &[F], state: AdamWState<'_, F>) -> Result<(), ValueError> {
+pub fn adamw_step<F: Float>(cfg: AdamW, step: u32, g: &[F], state: AdamWState<'_, F>) -> Result<(), ValueError> {
     check_len("param", state.param.len(), g.len())?;
     check_len("m", state.m.len(), g.len())?;
     check_len("v", state.v.len(), g.len())?;
     if step == 0 {
         return Err(ValueError::Range { argument: "step", expected: "at least 1", found: 0.0 });
     }
-    let one = F::one();
-    let correction = |beta: F| one - beta.powi(i32::try_from(step).unwrap_or(i32::MAX));
-    let (c1, c2) = (correction(cfg.beta1), correction(cfg.beta2));
+    let t = i32::try_from(step).unwrap_or(i32::MAX);
+    let [beta1, beta2, eps] = [cfg.beta1, cfg.beta2, cfg.eps].map(number::<F>);
+    let [new1, new2] = [1.0 - cfg.beta1, 1.0 - cfg.beta2].map(number::<F>);
+    let [c1, c2] = [1.0 - cfg.beta1.powi(t), 1.0 - cfg.beta2.powi(t)].map(number::<F>);
+    let [lr, decay] = [cfg.lr, cfg.lr * cfg.weight_decay].map(number::<F>);
     for (((p, m), v), &g) in state.param.iter_mut().zip(state.m).zip(state.v).zip(g) {
-        *p = *p - cfg.lr * cfg.weight_decay * *p;
-        *m = cfg.beta1 * *m + (one - cfg.beta1) * g;
-        *v = cfg.beta2 * *v + (one - cfg.beta2) * g * g;
-        *p = *p - cfg.lr * (*m / c1) / ((*v / c2).sqrt() + cfg.eps);
+        *p = *p - decay * *p;
+        *m = beta1 * *m + new1 * g;
+        *v = beta2 * *v + new2 * g * g;
+        *p = *p - lr * (*m / c1) / ((*v / c2).sqrt() + eps);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::td_error::{huber, huber_grad};
 use super::{ValueError, check_len, number};
 use num_traits::Float;
 
-/// Projects the distribution `next_prob` of one next observation onto the evenly spaced `atoms`; all [M].
+/// Projects the distribution `next_prob` of one next observation onto the evenly spaced `atoms`; all `[M]`.
 /// `discount` is γᵐ, 0 if terminated.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn c51_project<F: Float>(
     Ok(())
 }
 
-/// Writes `value` as the weights of its two neighbours among the evenly spaced `atoms`, both [M].
+/// Writes `value` as the weights of its two neighbours among the evenly spaced `atoms`, both `[M]`.
 ///
 /// # Errors
 /// Lengths that differ, or fewer than two atoms.
@@ -60,7 +60,7 @@ fn share<F: Float>(n_atoms: usize, position: F, p: F, out: &mut [F]) {
     }
 }
 
-/// Cross-entropy −Σ target·log softmax(logits), [M] each; `g_logits` gets `weight` times its gradient,
+/// Cross-entropy −Σ target·log softmax(logits), `[M]` each; `g_logits` gets `weight` times its gradient,
 /// w (softmax(logits) Σ target − target).
 ///
 /// # Errors
@@ -83,17 +83,17 @@ pub fn cross_entropy<F: Float>(target: &[F], logits: &[F], weight: F, g_logits: 
 /// Inputs of the quantile loss of one row.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantileRow<'a, F> {
-    /// Predicted quantiles, [N].
+    /// Predicted quantiles, `[N]`.
     pub quantiles: &'a [F],
-    /// Midpoints τᵢ = (2i+1)/(2N), [N].
+    /// Midpoints τᵢ = (2i+1)/(2N), `[N]`.
     pub tau: &'a [F],
-    /// Samples of the target distribution, [M].
+    /// Samples of the target distribution, `[M]`.
     pub target: &'a [F],
     /// Width of the Huber loss.
     pub kappa: F,
 }
 
-/// Quantile Huber loss of one row; `g_quantiles` [N] gets `weight` times its gradient.
+/// Quantile Huber loss of one row; `g_quantiles` `[N]` gets `weight` times its gradient.
 ///
 /// # Errors
 /// Lengths that differ, no target, or κ ≤ 0.

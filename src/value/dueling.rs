@@ -4,7 +4,7 @@
 use super::{ValueError, check_len, number};
 use num_traits::Float;
 
-/// Q-values of one observation; `advantage` and `q` are [A].
+/// Q-values of one observation; `advantage` and `q` are `[A]`.
 ///
 /// # Errors
 /// Lengths that differ.
@@ -17,7 +17,7 @@ pub fn dueling<F: Float>(value: F, advantage: &[F], q: &mut [F]) -> Result<(), V
     Ok(())
 }
 
-/// Backward of [`dueling`]: returns g_value = Σ g_q and writes g_advantage = g_q − mean(g_q), [A].
+/// Backward of [`dueling`]: returns g_value = Σ g_q and writes g_advantage = g_q − mean(g_q), `[A]`.
 ///
 /// # Errors
 /// Lengths that differ.

@@ -53,7 +53,7 @@ pub fn squashed_backward<F: Float>(mean: F, log_std: F, noise: F, g_log_prob: F,
     (g_u, g_u * spread - g_log_prob)
 }
 
-/// Actions in [−1, 1] to [low, high]: low + (a+1)/2·(high − low). All [A].
+/// Actions in [−1, 1] to [low, high]: low + (a+1)/2·(high − low). All `[A]`.
 ///
 /// # Errors
 /// Lengths that differ.

@@ -11,19 +11,19 @@ use num_traits::Float;
 /// One row of T slots in time order.
 #[derive(Debug, Clone, Copy)]
 pub struct NStepRow<'a, F> {
-    /// Reward of the slot's transition, [T].
+    /// Reward of the slot's transition, `[T]`.
     pub reward: &'a [F],
-    /// The transition ended its episode for good, [T]. Wins over `truncated`.
+    /// The transition ended its episode for good, `[T]`. Wins over `truncated`.
     pub terminated: &'a [bool],
-    /// The transition was the last one before a time limit, [T]; its value still counts.
+    /// The transition was the last one before a time limit, `[T]`; its value still counts.
     pub truncated: &'a [bool],
-    /// The slot holds a transition, [T]. Where false nothing of the slot is read.
+    /// The slot holds a transition, `[T]`. Where false nothing of the slot is read.
     pub mask: &'a [bool],
-    /// Value, not rescaled, of the observation reached by the slot's transition, [T]; 0 if terminated.
+    /// Value, not rescaled, of the observation reached by the slot's transition, `[T]`; 0 if terminated.
     pub next_value: &'a [F],
 }
 
-/// Where the results of [`n_step_targets`] go, each [T]. Slots without a transition get zeros.
+/// Where the results of [`n_step_targets`] go, each `[T]`. Slots without a transition get zeros.
 #[derive(Debug)]
 pub struct NStepOut<'a, F> {
     /// h(G), or G without rescaling.

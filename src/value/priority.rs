@@ -6,7 +6,7 @@
 use super::{ValueError, check_len, number};
 use num_traits::Float;
 
-/// p = η max|δ| + (1−η) mean|δ| over learnt steps; 0 if there is none. `td_error` and `learnt` are [T]; steps that are
+/// p = η max|δ| + (1−η) mean|δ| over learnt steps; 0 if there is none. `td_error` and `learnt` are `[T]`; steps that are
 /// not learnt are not read. η = 0.9 in R2D2.
 ///
 /// ```
@@ -24,7 +24,7 @@ pub fn sequence_priority<F: Float>(td_error: &[F], learnt: &[bool], eta: F) -> F
     if n == 0 { F::zero() } else { eta * max + (F::one() - eta) * sum / number(n as f64) }
 }
 
-/// P(i) = pᵢᵅ / Σ pᵅ into `probability`, both [N].
+/// P(i) = pᵢᵅ / Σ pᵅ into `probability`, both `[N]`.
 ///
 /// # Errors
 /// Lengths that differ.

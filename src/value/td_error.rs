@@ -22,7 +22,7 @@ pub fn legal_argmax<F: Float>(q: &[F], legal: Option<&[bool]>) -> Option<usize> 
 }
 
 /// h⁻¹(q_target\[argmax q_online\]) over the legal actions; `eps` is ε of h, `None` for no rescaling.
-/// `q_online`, `q_target` and `legal` are [A]. 0 where no action is legal.
+/// `q_online`, `q_target` and `legal` are `[A]`. 0 where no action is legal.
 pub fn double_q_value<F: Float>(q_online: &[F], q_target: &[F], legal: Option<&[bool]>, eps: Option<F>) -> F {
     let Some(value) = legal_argmax(q_online, legal).and_then(|a| q_target.get(a).copied()) else { return F::zero() };
     eps.map_or(value, |eps| rescale_inverse(value, eps))
@@ -69,9 +69,9 @@ pub fn huber_grad<F: Float>(x: F, width: F) -> F {
 /// One row of TD errors for [`td_loss`].
 #[derive(Debug, Clone, Copy)]
 pub struct TdRow<'a, F> {
-    /// target − q of the action taken, [T].
+    /// target − q of the action taken, `[T]`.
     pub td_error: &'a [F],
-    /// The step is learnt, [T]; burn-in and padding are not, and are not read.
+    /// The step is learnt, `[T]`; burn-in and padding are not, and are not read.
     pub learnt: &'a [bool],
     /// Importance weight of the row.
     pub weight: F,
@@ -79,7 +79,7 @@ pub struct TdRow<'a, F> {
     pub n_learnt: usize,
 }
 
-/// The row's share of the loss Σ w ℓ(δ) / n_learnt; `g_q` [T] gets its derivative with respect to q of the action
+/// The row's share of the loss Σ w ℓ(δ) / n_learnt; `g_q` `[T]` gets its derivative with respect to q of the action
 /// taken, −w ℓ'(δ) / n_learnt, and 0 where a step is not learnt.
 ///
 /// # Errors

@@ -60,6 +60,10 @@ fn rk4(s: [f64; 4], torque: f64, dt: f64) -> [f64; 4] {
 
 /// Into [−π, π].
 fn wrap(mut x: f64) -> f64 {
+    // Only a state set from outside is that far off.
+    if x.abs() > 100.0 {
+        return (x + PI).rem_euclid(2.0 * PI) - PI;
+    }
     while x > PI {
         x -= 2.0 * PI;
     }

@@ -98,9 +98,9 @@ impl CartPoleState {
     }
 }
 
-/// sin and cos in double precision. Angles of a standing pole are small: there the Taylor polynomials below are exact to
-/// rounding (the first term left out is under 2^-56 of the result for |x| ≤ 0.45) and need no range reduction. They are
-/// the same on every platform, too.
+/// sin and cos in double precision. Angles of a standing pole are small: there the Taylor polynomials below are exact
+/// to rounding (the first term left out is under 2^-56 of the result for |x| ≤ 0.45) and need no range reduction. They
+/// are the same on every platform, too.
 #[inline]
 fn sin_cos(x: f64) -> (f64, f64) {
     if x.abs() > 0.45 {

@@ -1,6 +1,7 @@
 //! MountainCar-v0 and MountainCarContinuous-v0 (Moore, 1990), dynamics of Gymnasium 1.4.
 //!
-//! v' = clip(v + force − 0.0025 cos(3 x)),  x' = clip(x + v'); at the left wall the speed is 0. Start x in [−0.6, −0.4], v 0.
+//! v' = clip(v + force − 0.0025 cos(3 x)),  x' = clip(x + v'); at the left wall the speed is 0. Start x in [−0.6,
+//! −0.4], v 0.
 //!
 //! | | MountainCar-v0 | MountainCarContinuous-v0 |
 //! |---|---|---|

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | observation | `Discrete(2)`: 1 after a hit, else 0; the cell is not shown |
-//! | action | `MultiDiscrete([B, B])`: row, column; B = 8, 10, 12 |
+//! | action | `MultiDiscrete(`[B, B]`)`: row, column; B = 8, 10, 12 |
 //! | reward | hit +1/12; water or a cell guessed before −1/(B²−12) |
 //! | end | terminated when all 12 ship cells are hit; truncated on step B²; both may be set |
 //! | hidden | the ships, of lengths 2, 3, 3, 4; the cells guessed so far |
@@ -28,9 +28,9 @@ pub struct Battleship {
     spec: EnvSpec,
     stream: Stream,
     size: usize,
-    /// 1 where a ship lies, [B, B].
+    /// 1 where a ship lies, `[B, B]`.
     board: Vec<u8>,
-    /// Cells guessed before, [B, B].
+    /// Cells guessed before, `[B, B]`.
     guessed: Vec<bool>,
     hits: usize,
     time: usize,
@@ -69,7 +69,8 @@ impl Battleship {
     }
 }
 
-/// Ship by ship: uniform start cell, axis and direction, drawn again while it leaves the board or overlaps. Touching is fine.
+/// Ship by ship: uniform start cell, axis and direction, drawn again while it leaves the board or overlaps. Touching is
+/// fine.
 fn place(board: &mut [u8], size: usize, rng: &mut impl Rng) {
     board.fill(0);
     for length in SHIPS {

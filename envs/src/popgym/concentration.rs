@@ -25,12 +25,12 @@ use crate::space::Space;
 pub struct Concentration {
     spec: EnvSpec,
     stream: Stream,
-    /// The symbols in order, [N]: each shuffle starts from here, so that a seed alone decides.
+    /// The symbols in order, `[N]`: each shuffle starts from here, so that a seed alone decides.
     sorted: Vec<u8>,
-    /// Symbol of each position, [N].
+    /// Symbol of each position, `[N]`.
     symbols: Vec<u8>,
     face_down: u8,
-    /// Solved cards' symbols, `face_down` elsewhere, [N].
+    /// Solved cards' symbols, `face_down` elsewhere, `[N]`.
     solved: Vec<u8>,
     n_solved: usize,
     /// First card of the turn.

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | observation | `MultiDiscrete([V, V])`: newest value and query; V = 2 colours, 4 suits, 13 ranks |
+//! | observation | `MultiDiscrete(`[V, V]`)`: newest value and query; V = 2 colours, 4 suits, 13 ranks |
 //! | action | `Discrete(c_max + 1)`: a count; c_max = N/V = 26, 26, 16 |
 //! | reward | ±1/(N−1) for the count of the query, the value in the same observation included; N = 52, 104, 208 |
 //! | end | terminated by the step that deals the last cards: N−1 steps; the last observation is never asked about |

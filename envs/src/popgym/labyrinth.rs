@@ -10,8 +10,8 @@
 //! | hidden | the maze beyond the view, and where one is |
 //! | best play | Escape about 0.979, 0.964, 0.949 with the map known; random −0.41, −0.83, −0.97; Explore random −0.34, −0.62, −0.75 |
 //!
-//! The grid has 11, 15, 19 cells a side. The original warns that mazes are solvable without memory: they are no evidence
-//! of one. At the top and left border the view is shifted (see `maze`).
+//! The grid has 11, 15, 19 cells a side. The original warns that mazes are solvable without memory: they are no
+//! evidence of one. At the top and left border the view is shifted (see `maze`).
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub struct Labyrinth {
     escape: bool,
     maze: Maze,
     at: (usize, usize),
-    /// Cells entered, [G, G]; Explore alone.
+    /// Cells entered, `[G, G]`; Explore alone.
     seen: Vec<bool>,
     unseen: usize,
     free: usize,

@@ -13,7 +13,7 @@ pub(crate) const GOAL: u8 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct Maze {
     pub side: usize,
-    /// Row-major, [G, G].
+    /// Row-major, `[G, G]`.
     pub cells: Vec<u8>,
     pub start: (usize, usize),
 }
@@ -103,8 +103,8 @@ impl Maze {
         if self.at(to.0, to.1) == WALL { (r, c) } else { to }
     }
 
-    /// The 3×3 view, row-major. At the top and left border the window is cut and padded at its end, so the agent is then
-    /// not in its centre: the original's behaviour.
+    /// The 3×3 view, row-major. At the top and left border the window is cut and padded at its end, so the agent is
+    /// then not in its centre: the original's behaviour.
     #[inline]
     pub fn view(&self, (r, c): (usize, usize), out: &mut [u8]) {
         let (top, left) = (r.saturating_sub(1), c.saturating_sub(1));

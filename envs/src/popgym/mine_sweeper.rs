@@ -10,7 +10,7 @@
 //! | legacy | truncated on step L+1 (releases before 1.0.7): one wasted click could be recovered |
 //! | best play | about 0.77, 0.59 (exact least risk); random −0.23, −0.40, −0.43 |
 
-use rand::seq::index;
+use rand::RngExt;
 use serde_json::{Value, json};
 
 use super::{Level, spec};
@@ -102,8 +102,11 @@ impl Env for MineSweeper {
     fn reset_into(&mut self, seed: Option<u64>, obs: &mut [u8]) {
         let rng = self.stream.begin(seed);
         self.mine.fill(false);
-        for cell in index::sample(rng, self.mine.len(), self.n_mines) {
-            self.mine[cell] = true;
+        // Distinct uniform cells by drawing again: mines are few.
+        let mut left = self.n_mines;
+        while left > 0 {
+            let cell = rng.random_range(0..self.mine.len());
+            left -= usize::from(!std::mem::replace(&mut self.mine[cell], true));
         }
         self.start(obs);
     }

@@ -1,4 +1,5 @@
-//! Pendulum with its speed hidden: PositionOnly and NoisyPositionOnly (once Stateless). POPGym 1.0.7 over the dynamics of
+//! Pendulum with its speed hidden: PositionOnly and NoisyPositionOnly (once Stateless). POPGym 1.0.7 over the dynamics
+//! of
 //! `classic::pendulum`.
 //!
 //! | | PositionOnly | NoisyPositionOnly |
@@ -8,8 +9,8 @@
 //! | hidden | the speed | the speed, the noise |
 //!
 //! Action `Box` 1: torque in [−2, 2]; with the argument `torques = n` a `Discrete(n)` of evenly spaced torques (another
-//! task than the published one: say so). Reward ((8.1368022 − cost)/8.1368022)/L, so an episode's total lies in [−1, 1].
-//! Truncated on step L. Best play about 0.914, 0.885, 0.828; random 0.24.
+//! task than the published one: say so). Reward ((8.1368022 − cost)/8.1368022)/L, so an episode's total lies in [−1,
+//! 1]. Truncated on step L. Best play about 0.914, 0.885, 0.828; random 0.24.
 
 use rand::RngExt;
 use rand_distr::StandardNormal;

@@ -120,8 +120,8 @@ pub struct MaskObservation {
 }
 
 impl MaskObservation {
-    /// `keep[i]` shows element i, `[flat_len]`. The new space is a `Box` or a `MultiDiscrete` where all kept elements are
-    /// of that kind, else a `Tuple` of both. Errors: another length, nothing kept.
+    /// `keep[i]` shows element i, `[flat_len]`. The new space is a `Box` or a `MultiDiscrete` where all kept elements
+    /// are of that kind, else a `Tuple` of both. Errors: another length, nothing kept.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(env: impl Into<BoxEnv>, keep: &[bool]) -> Result<Layer<Self>> {
         let env = env.into();

@@ -27,7 +27,7 @@ pub struct MambaConfig {
     /// Largest step size at the start. Default 0.1 (official code).
     pub dt_max: f32,
     /// ε of the norms. Default 1e-5 (official code).
-    pub rms_eps: f32,
+    pub rms_eps: f64,
     /// Have in_proj and out_proj a bias? Default false (official code).
     pub proj_bias: bool,
     /// Has the convolution a bias? Default true (official code).

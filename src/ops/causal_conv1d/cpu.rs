@@ -1,5 +1,6 @@
 //! The convolution on the CPU, plain: step by step, tap by tap, oldest first.
 
+use super::fast;
 use super::{CausalConv1d, ConvGrad, ConvIn, ConvOut, ConvShape};
 use crate::device::{Cpu, Real, host_mask, is_set};
 use crate::error::Result;
@@ -48,8 +49,14 @@ pub(crate) fn move_window<F: Real>(s: ConvShape, x: &[F], reset: Option<&[u8]>, 
     }
 }
 
-fn forward<F: Real>(s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, out: ConvOut<'_, Vec<F>>) -> Result<()> {
-    let reset = host_mask("causal_conv1d", x.reset)?;
+type Reset<'a> = Option<&'a [u8]>;
+
+fn forward<F: Real>(
+    s: ConvShape,
+    x: ConvIn<'_, Vec<F>, Vec<u8>>,
+    reset: Reset<'_>,
+    out: ConvOut<'_, Vec<F>>,
+) -> Result<()> {
     let (x, w, bias) = (x.x.host(), x.w.host(), x.b.map(|b| b.host()));
     let (u, mut pre, window) = (out.u.host(), out.pre.map(|p| p.host()), out.window.host());
     if let Some(tape) = out.window_tape {
@@ -79,8 +86,12 @@ fn forward<F: Real>(s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, out: ConvOut<'
     Ok(())
 }
 
-fn backward<F: Real>(s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, g: ConvGrad<'_, Vec<F>>) -> Result<()> {
-    let reset = host_mask("causal_conv1d_bwd", x.reset)?;
+fn backward<F: Real>(
+    s: ConvShape,
+    x: ConvIn<'_, Vec<F>, Vec<u8>>,
+    reset: Reset<'_>,
+    g: ConvGrad<'_, Vec<F>>,
+) -> Result<()> {
     let (x, w, k) = (x.x.host(), x.w.host(), s.window());
     let (pre, window, g_u) = (g.pre.host(), g.window.host(), g.g_u.host());
     let g_x = g.g_x.host();
@@ -133,19 +144,59 @@ fn backward<F: Real>(s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, g: ConvGrad<'
 }
 
 impl<F: Real> CausalConv1d for Cpu<F> {
-    fn conv_scratch(_: ConvShape, _: bool) -> usize {
-        0
+    fn conv_scratch(s: ConvShape, train: bool) -> usize {
+        fast::scratch(s, train)
     }
 
     fn causal_conv1d(&self, s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, out: ConvOut<'_, Vec<F>>) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_out(self, &out)?;
-        forward(s, x, out)
+        let reset = host_mask("causal_conv1d", x.reset)?;
+        if !F::SINGLE {
+            return forward(s, x, reset, out);
+        }
+        let window = out.window.f32s();
+        if let Some(tape) = out.window_tape {
+            tape.f32s().copy_from_slice(window);
+        }
+        self.isa().run(fast::Forward {
+            s,
+            x: x.x.f32s(),
+            w: x.w.f32s(),
+            bias: x.b.map(|b| b.f32s()),
+            reset,
+            window,
+            u: out.u.f32s(),
+            pre: out.pre.map(|p| p.f32s()),
+            scratch: out.scratch.f32s(),
+        });
+        move_window(s, x.x.f32s(), reset, window);
+        Ok(())
     }
 
     fn causal_conv1d_bwd(&self, s: ConvShape, x: ConvIn<'_, Vec<F>, Vec<u8>>, g: ConvGrad<'_, Vec<F>>) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_grad(self, &g)?;
-        backward(s, x, g)
+        let reset = host_mask("causal_conv1d_bwd", x.reset)?;
+        if !F::SINGLE {
+            return backward(s, x, reset, g);
+        }
+        self.isa().run(fast::Backward {
+            s,
+            x: x.x.f32s(),
+            w: x.w.f32s(),
+            reset,
+            pre: g.pre.f32s(),
+            window: g.window.f32s(),
+            g_u: g.g_u.f32s(),
+            g_window_out: g.g_window_out.map(|w| w.f32s()),
+            g_x: g.g_x.f32s(),
+            g_window: g.g_window.map(|w| w.f32s()),
+            g_params: F::as_f32_mut(g.g_params).unwrap_or_default(),
+            w_at: g.w.at,
+            b_at: g.b.map(|b| b.at),
+            scratch: g.scratch.f32s(),
+        });
+        Ok(())
     }
 }

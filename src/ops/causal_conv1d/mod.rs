@@ -4,6 +4,7 @@
 //! Source: Gu & Dao, 2023, Fig. 3; `causal_conv1d_fn` of the official code.
 
 mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

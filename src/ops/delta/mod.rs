@@ -4,6 +4,7 @@
 //! Source: Gu & Dao, 2023, Alg. 2.
 
 pub(crate) mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

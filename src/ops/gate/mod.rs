@@ -3,6 +3,7 @@
 //! Source: Gu & Dao, 2023, Fig. 3.
 
 pub(crate) mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, View, ViewMut};

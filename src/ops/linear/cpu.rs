@@ -111,7 +111,8 @@ fn product<F: Real>(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatrixMut<'_, F>,
         return;
     }
     if let Some(c) = F::as_f32_mut(c.data) {
-        let c = MatMut::from_row_major_slice_with_stride_mut(c, rows, cols, stride);
+        // faer 0.24.4's from_row_major_slice_with_stride_mut swaps its strides: take the transpose of the columns
+        let c = MatMut::from_column_major_slice_with_stride_mut(c, cols, rows, stride).transpose_mut();
         matmul(c, if add { Accum::Add } else { Accum::Replace }, a, b, 1.0, Par::Seq);
     }
 }

@@ -7,17 +7,17 @@ use crate::error::Result;
 use crate::ops::Check;
 
 /// 1 / √(mean x² + ε).
-fn inverse_rms<F: Real>(x: &[F], eps: f32) -> F {
+fn inverse_rms<F: Real>(x: &[F], eps: f64) -> F {
     let mean = x.iter().map(|&x| x * x).sum::<F>() / F::of(x.len() as f64);
-    F::one() / (mean + F::of(f64::from(eps))).sqrt()
+    F::one() / (mean + F::of(eps)).sqrt()
 }
 
 /// Mean and 1 / √(var + ε).
-fn moments<F: Real>(x: &[F], eps: f32) -> (F, F) {
+fn moments<F: Real>(x: &[F], eps: f64) -> (F, F) {
     let n = F::of(x.len() as f64);
     let mean = x.iter().copied().sum::<F>() / n;
     let var = x.iter().map(|&x| (x - mean) * (x - mean)).sum::<F>() / n;
-    (mean, F::one() / (var + F::of(f64::from(eps))).sqrt())
+    (mean, F::one() / (var + F::of(eps)).sqrt())
 }
 
 impl<F: Real> Norm for Cpu<F> {

@@ -14,8 +14,8 @@ pub struct NormShape {
     pub rows: usize,
     /// Width of a row.
     pub width: usize,
-    /// ε under the root.
-    pub eps: f32,
+    /// ε under the root; f64, so that the double-precision device sees 1e-5 and not its nearest f32.
+    pub eps: f64,
 }
 
 /// RMSNorm and LayerNorm as ops. The backward recomputes the statistics from x.

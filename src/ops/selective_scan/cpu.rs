@@ -1,11 +1,18 @@
 //! The scan on the CPU, plain: one channel and state at a time, in the formula's order.
 
+use super::fast;
 use super::{CHECKPOINT_EVERY, ScanGrad, ScanIn, ScanOut, ScanShape, SelectiveScan};
 use crate::device::{Cpu, Real, host_mask, is_set};
 use crate::error::Result;
 
-fn forward<F: Real>(s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, out: ScanOut<'_, Vec<F>>) -> Result<()> {
-    let reset = host_mask("selective_scan", x.reset)?;
+type Reset<'a> = Option<&'a [u8]>;
+
+fn forward<F: Real>(
+    s: ScanShape,
+    x: ScanIn<'_, Vec<F>, Vec<u8>>,
+    reset: Reset<'_>,
+    out: ScanOut<'_, Vec<F>>,
+) -> Result<()> {
     let (u, delta, q) = (x.u.host(), x.delta.host(), x.q.host());
     let (a_log, d_skip) = (x.a_log.host(), x.d_skip.host());
     let (y, h, mut tape) = (out.y.host(), out.h.host(), out.h_tape.map(|t| t.host()));
@@ -35,8 +42,12 @@ fn forward<F: Real>(s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, out: ScanOut<'
     Ok(())
 }
 
-fn backward<F: Real>(s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, g: ScanGrad<'_, Vec<F>>) -> Result<()> {
-    let reset = host_mask("selective_scan_bwd", x.reset)?;
+fn backward<F: Real>(
+    s: ScanShape,
+    x: ScanIn<'_, Vec<F>, Vec<u8>>,
+    reset: Reset<'_>,
+    g: ScanGrad<'_, Vec<F>>,
+) -> Result<()> {
     let (u, delta, q) = (x.u.host(), x.delta.host(), x.q.host());
     let (a_log, d_skip) = (x.a_log.host(), x.d_skip.host());
     let (tape, g_y, g_h_out) = (g.h_tape.host(), g.g_y.host(), g.g_h_out.map(|g| g.host()));
@@ -98,19 +109,60 @@ fn backward<F: Real>(s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, g: ScanGrad<'
 }
 
 impl<F: Real> SelectiveScan for Cpu<F> {
-    fn scan_scratch(_: ScanShape, _: bool) -> usize {
-        0
+    fn scan_scratch(s: ScanShape, train: bool) -> usize {
+        fast::scratch(s, train)
     }
 
     fn selective_scan(&self, s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, out: ScanOut<'_, Vec<F>>) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_out(self, &out)?;
-        forward(s, x, out)
+        let reset = host_mask("selective_scan", x.reset)?;
+        if !F::SINGLE {
+            return forward(s, x, reset, out);
+        }
+        self.isa().run(fast::Forward {
+            s,
+            u: x.u.f32s(),
+            delta: x.delta.f32s(),
+            q: x.q.f32s(),
+            a_log: x.a_log.f32s(),
+            d_skip: x.d_skip.f32s(),
+            reset,
+            y: out.y.f32s(),
+            h: out.h.f32s(),
+            h_tape: out.h_tape.map(|t| t.f32s()),
+            scratch: out.scratch.f32s(),
+        });
+        Ok(())
     }
 
     fn selective_scan_bwd(&self, s: ScanShape, x: ScanIn<'_, Vec<F>, Vec<u8>>, g: ScanGrad<'_, Vec<F>>) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_grad(self, &g)?;
-        backward(s, x, g)
+        let reset = host_mask("selective_scan_bwd", x.reset)?;
+        if !F::SINGLE {
+            return backward(s, x, reset, g);
+        }
+        self.isa().run(fast::Backward {
+            s,
+            u: x.u.f32s(),
+            delta: x.delta.f32s(),
+            q: x.q.f32s(),
+            a_log: x.a_log.f32s(),
+            d_skip: x.d_skip.f32s(),
+            reset,
+            h_tape: g.h_tape.f32s(),
+            g_y: g.g_y.f32s(),
+            g_h_out: g.g_h_out.map(|h| h.f32s()),
+            g_u: g.g_u.f32s(),
+            g_delta: g.g_delta.f32s(),
+            g_q: g.g_q.f32s(),
+            g_h: g.g_h.map(|h| h.f32s()),
+            g_params: F::as_f32_mut(g.g_params).unwrap_or_default(),
+            a_at: g.a_log.at,
+            d_at: g.d_skip.at,
+            scratch: g.scratch.f32s(),
+        });
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 // Deviation: B is discretised as Δ·B (Euler), as in the official Mamba code; the paper's Eq. 4 has the exact form.
 
 mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

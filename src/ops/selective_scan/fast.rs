@@ -1,0 +1,373 @@
+//! The scan in f32, vectorised: channels across lanes, chunks of time outside, groups of states next, blocks of channels
+//! inside, so that h of a group stays in registers over a chunk. The backward recomputes a chunk from its checkpoint and
+//! sweeps it in reverse. The order of every sum is fixed by d_state alone: one step at a time gives the bits of a whole
+//! sequence.
+
+use super::{CHECKPOINT_EVERY as CHUNK, ScanShape};
+use crate::device::is_set;
+use crate::device::simd::{Kernel, Lanes};
+
+/// Most lanes of a vector; rows of the scratch are padded to it.
+const PAD: usize = 16;
+/// Most states of a group.
+const GROUP: usize = 16;
+
+/// Floats of scratch: A, and for the backward g_A, g_h, g_D and one chunk's h, exp(Δ A), g_B, g_C.
+pub(super) fn scratch(s: ScanShape, train: bool) -> usize {
+    let pad = s.d_inner.next_multiple_of(PAD);
+    let chunk = (4 * CHUNK + 1) * GROUP * PAD;
+    if train { 3 * s.d_state * pad + pad + chunk } else { s.d_state * pad }
+}
+
+/// Calls `$f::<L, NB>($args)` for groups of states that add up to all of them, the widest first.
+macro_rules! groups {
+    ($l:ident, $n_state:expr, |$n0:ident, $nb:ident| $call:expr) => {
+        let mut $n0 = 0;
+        while $n0 < $n_state {
+            let left = $n_state - $n0;
+            // eight vectors of h are what sixteen registers can hold
+            if left >= 16 && L::N == 16 {
+                const $nb: usize = 16;
+                $call;
+                $n0 += 16;
+            } else if left >= 8 {
+                const $nb: usize = 8;
+                $call;
+                $n0 += 8;
+            } else if left >= 4 {
+                const $nb: usize = 4;
+                $call;
+                $n0 += 4;
+            } else {
+                const $nb: usize = 1;
+                $call;
+                $n0 += 1;
+            }
+        }
+    };
+}
+
+/// A = −exp(A_log) as [d_state, pad], zeros in the padding.
+#[inline(always)]
+fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
+    let pad = s.d_inner.next_multiple_of(PAD);
+    let mut part = [0.0; PAD];
+    for n in 0..s.d_state {
+        a[n * pad + s.d_inner..(n + 1) * pad].fill(0.0);
+    }
+    for i in 0..s.d_inner {
+        let row = &a_log[i * s.d_state..(i + 1) * s.d_state];
+        let mut n = 0;
+        while n < s.d_state {
+            let w = L::N.min(s.d_state - n);
+            l.store(l.exp(l.load_part(row, n, w)), &mut part, 0);
+            for (k, v) in part[..w].iter().enumerate() {
+                a[(n + k) * pad + i] = -v;
+            }
+            n += w;
+        }
+    }
+}
+
+/// One array of `NB` scalars.
+#[inline(always)]
+fn scalars<const NB: usize>(x: &[f32], at: usize) -> [f32; NB] {
+    let mut out = [0.0; NB];
+    out.copy_from_slice(&x[at..at + NB]);
+    out
+}
+
+/// Forward of all rows.
+pub(super) struct Forward<'a> {
+    pub s: ScanShape,
+    pub u: &'a [f32],
+    pub delta: &'a [f32],
+    pub q: &'a [f32],
+    pub a_log: &'a [f32],
+    pub d_skip: &'a [f32],
+    pub reset: Option<&'a [u8]>,
+    pub y: &'a mut [f32],
+    pub h: &'a mut [f32],
+    pub h_tape: Option<&'a mut [f32]>,
+    pub scratch: &'a mut [f32],
+}
+
+impl Kernel for Forward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self, l: L) {
+        let s = self.s;
+        transpose_a(l, s, self.a_log, self.scratch);
+        let row_len = s.d_state * s.d_inner;
+        for b in 0..s.batch {
+            for t0 in (0..s.time).step_by(CHUNK) {
+                if let Some(tape) = self.h_tape.as_mut() {
+                    let at = (t0 / CHUNK * s.batch + b) * row_len;
+                    tape[at..at + row_len].copy_from_slice(&self.h[b * row_len..(b + 1) * row_len]);
+                }
+                let steps = t0..(t0 + CHUNK).min(s.time);
+                groups!(l, s.d_state, |n0, NB| {
+                    for c0 in (0..s.d_inner).step_by(L::N) {
+                        self.block::<L, NB>(l, b, steps.clone(), n0, c0);
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Forward<'_> {
+    /// Steps of row b for states n0.. and channels c0..
+    #[inline(always)]
+    fn block<L: Lanes, const NB: usize>(
+        &mut self,
+        l: L,
+        b: usize,
+        steps: std::ops::Range<usize>,
+        n0: usize,
+        c0: usize,
+    ) {
+        let (s, e) = (self.s, self.s.d_inner);
+        let (pad, w) = (e.next_multiple_of(PAD), L::N.min(e - c0));
+        let h_at = |n: usize| (b * s.d_state + n0 + n) * e + c0;
+        let mut h = [l.splat(0.0); NB];
+        for (n, h) in h.iter_mut().enumerate() {
+            *h = l.load_part(self.h, h_at(n), w);
+        }
+        let a: [L::V; NB] = std::array::from_fn(|n| l.load(self.scratch, (n0 + n) * pad + c0));
+        for t in steps {
+            let row = t * s.batch + b;
+            let at = row * e + c0;
+            if is_set(self.reset, row) {
+                h = [l.splat(0.0); NB]; // clears NaN and inf too
+            }
+            let b_at = row * s.width() + s.dt_rank + n0;
+            let (b_t, c_t) = (scalars::<NB>(self.q, b_at), scalars::<NB>(self.q, b_at + s.d_state));
+            let (delta, u) = (l.load_part(self.delta, at, w), l.load_part(self.u, at, w));
+            let du = l.mul(delta, u);
+            let first = if n0 == 0 { l.mul(l.load_part(self.d_skip, c0, w), u) } else { l.load_part(self.y, at, w) };
+            let mut y = [first, l.splat(0.0)];
+            for n in 0..NB {
+                let a_bar = l.exp_neg(l.mul(delta, a[n]));
+                h[n] = l.fma(a_bar, h[n], l.mul(du, l.splat(b_t[n])));
+                y[n % 2] = l.fma(h[n], l.splat(c_t[n]), y[n % 2]);
+            }
+            l.store_part(l.add(y[0], y[1]), self.y, at, w);
+        }
+        for (n, h) in h.iter().enumerate() {
+            l.store_part(*h, self.h, h_at(n), w);
+        }
+    }
+}
+
+/// Backward of all rows. Gradients of A_log and D are added to.
+pub(super) struct Backward<'a> {
+    pub s: ScanShape,
+    pub u: &'a [f32],
+    pub delta: &'a [f32],
+    pub q: &'a [f32],
+    pub a_log: &'a [f32],
+    pub d_skip: &'a [f32],
+    pub reset: Option<&'a [u8]>,
+    pub h_tape: &'a [f32],
+    pub g_y: &'a [f32],
+    pub g_h_out: Option<&'a [f32]>,
+    pub g_u: &'a mut [f32],
+    pub g_delta: &'a mut [f32],
+    pub g_q: &'a mut [f32],
+    pub g_h: Option<&'a mut [f32]>,
+    pub g_params: &'a mut [f32],
+    pub a_at: usize,
+    pub d_at: usize,
+    pub scratch: &'a mut [f32],
+}
+
+/// Parts of the backward's scratch.
+struct Work<'a> {
+    /// [d_state, pad].
+    a: &'a [f32],
+    /// [d_state, pad].
+    g_a: &'a mut [f32],
+    /// Gradient of h of the row at hand, [d_state, pad].
+    g_h: &'a mut [f32],
+    /// [pad].
+    g_d: &'a mut [f32],
+    /// h before each step of the chunk and after the last, [CHUNK + 1, GROUP, lanes].
+    h: &'a mut [f32],
+    /// exp(Δ A), [CHUNK, GROUP, lanes].
+    a_bar: &'a mut [f32],
+    /// Lanes of g_B and g_C, [CHUNK, GROUP, lanes].
+    g_b: &'a mut [f32],
+    g_c: &'a mut [f32],
+}
+
+impl Kernel for Backward<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self, l: L) {
+        let (s, e) = (self.s, self.s.d_inner);
+        let pad = e.next_multiple_of(PAD);
+        let scratch = std::mem::take(&mut self.scratch);
+        let (a, rest) = scratch.split_at_mut(s.d_state * pad);
+        let (g_a, rest) = rest.split_at_mut(s.d_state * pad);
+        let (g_h, rest) = rest.split_at_mut(s.d_state * pad);
+        let (g_d, rest) = rest.split_at_mut(pad);
+        let (h, rest) = rest.split_at_mut((CHUNK + 1) * GROUP * PAD);
+        let (a_bar, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (g_b, g_c) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        transpose_a(l, s, self.a_log, a);
+        g_a.fill(0.0);
+        g_d.fill(0.0);
+        let mut w = Work { a, g_a, g_h, g_d, h, a_bar, g_b, g_c };
+        for b in 0..s.batch {
+            w.g_h.fill(0.0);
+            if let Some(from) = self.g_h_out {
+                for n in 0..s.d_state {
+                    w.g_h[n * pad..n * pad + e].copy_from_slice(&from[(b * s.d_state + n) * e..][..e]);
+                }
+            }
+            for chunk in (0..s.checkpoints()).rev() {
+                let steps = chunk * CHUNK..((chunk + 1) * CHUNK).min(s.time);
+                groups!(l, s.d_state, |n0, NB| self.group::<L, NB>(l, &mut w, b, steps.clone(), n0));
+            }
+            if let Some(to) = self.g_h.as_mut() {
+                for n in 0..s.d_state {
+                    to[(b * s.d_state + n) * e..][..e].copy_from_slice(&w.g_h[n * pad..n * pad + e]);
+                }
+            }
+        }
+        for i in 0..e {
+            self.g_params[self.d_at + i] += w.g_d[i];
+            for n in 0..s.d_state {
+                // dA / dA_log = A
+                self.g_params[self.a_at + i * s.d_state + n] += w.g_a[n * pad + i] * w.a[n * pad + i];
+            }
+        }
+    }
+}
+
+impl Backward<'_> {
+    /// One chunk of row b for states n0..: all channels, then the sums over lanes that make g_B and g_C.
+    #[inline(always)]
+    fn group<L: Lanes, const NB: usize>(
+        &mut self,
+        l: L,
+        w: &mut Work<'_>,
+        b: usize,
+        steps: std::ops::Range<usize>,
+        n0: usize,
+    ) {
+        let (s, used) = (self.s, steps.len() * NB * L::N);
+        w.g_b[..used].fill(0.0);
+        w.g_c[..used].fill(0.0);
+        for c0 in (0..s.d_inner).step_by(L::N) {
+            self.recompute::<L, NB>(l, w, b, steps.clone(), n0, c0);
+            self.sweep::<L, NB>(l, w, b, steps.clone(), n0, c0);
+        }
+        for (j, t) in steps.enumerate() {
+            let at = (t * s.batch + b) * s.width() + s.dt_rank + n0;
+            for n in 0..NB {
+                let lane = (j * NB + n) * L::N;
+                self.g_q[at + n] = l.sum(l.load(w.g_b, lane));
+                self.g_q[at + s.d_state + n] = l.sum(l.load(w.g_c, lane));
+            }
+        }
+    }
+
+    /// h and exp(Δ A) of the chunk from its checkpoint.
+    #[inline(always)]
+    fn recompute<L: Lanes, const NB: usize>(
+        &self,
+        l: L,
+        w: &mut Work<'_>,
+        b: usize,
+        steps: std::ops::Range<usize>,
+        n0: usize,
+        c0: usize,
+    ) {
+        let (s, e) = (self.s, self.s.d_inner);
+        let (pad, width) = (e.next_multiple_of(PAD), L::N.min(e - c0));
+        let a: [L::V; NB] = std::array::from_fn(|n| l.load(w.a, (n0 + n) * pad + c0));
+        let tape = (steps.start / CHUNK * s.batch + b) * s.d_state + n0;
+        let mut h: [L::V; NB] = std::array::from_fn(|n| l.load_part(self.h_tape, (tape + n) * e + c0, width));
+        for n in 0..NB {
+            l.store(h[n], w.h, n * L::N);
+        }
+        for (j, t) in steps.enumerate() {
+            let row = t * s.batch + b;
+            let at = row * e + c0;
+            if is_set(self.reset, row) {
+                h = [l.splat(0.0); NB];
+            }
+            let b_t = scalars::<NB>(self.q, row * s.width() + s.dt_rank + n0);
+            let delta = l.load_part(self.delta, at, width);
+            let du = l.mul(delta, l.load_part(self.u, at, width));
+            let (now, next) = (j * NB * L::N, (j + 1) * NB * L::N);
+            for n in 0..NB {
+                let a_bar = l.exp_neg(l.mul(delta, a[n]));
+                h[n] = l.fma(a_bar, h[n], l.mul(du, l.splat(b_t[n])));
+                l.store(a_bar, w.a_bar, now + n * L::N);
+                l.store(h[n], w.h, next + n * L::N);
+            }
+        }
+    }
+
+    /// The chunk in reverse.
+    #[inline(always)]
+    fn sweep<L: Lanes, const NB: usize>(
+        &mut self,
+        l: L,
+        w: &mut Work<'_>,
+        b: usize,
+        steps: std::ops::Range<usize>,
+        n0: usize,
+        c0: usize,
+    ) {
+        let (s, e) = (self.s, self.s.d_inner);
+        let (pad, width) = (e.next_multiple_of(PAD), L::N.min(e - c0));
+        let zero = l.splat(0.0);
+        let mut g_h: [L::V; NB] = std::array::from_fn(|n| l.load(w.g_h, (n0 + n) * pad + c0));
+        for (j, t) in steps.enumerate().rev() {
+            let row = t * s.batch + b;
+            let (at, clear) = (row * e + c0, is_set(self.reset, row));
+            let b_at = row * s.width() + s.dt_rank + n0;
+            let (b_t, c_t) = (scalars::<NB>(self.q, b_at), scalars::<NB>(self.q, b_at + s.d_state));
+            let (delta, u) = (l.load_part(self.delta, at, width), l.load_part(self.u, at, width));
+            let (g_y, du) = (l.load_part(self.g_y, at, width), l.mul(delta, u));
+            let (now, next) = (j * NB * L::N, (j + 1) * NB * L::N);
+            // gradients of Δ u and, through exp(Δ A), of Δ
+            let (mut g_du, mut g_delta) = (zero, zero);
+            for n in 0..NB {
+                let k = n * L::N;
+                let g = l.fma(g_y, l.splat(c_t[n]), g_h[n]);
+                l.store(l.fma(g_y, l.load(w.h, next + k), l.load(w.g_c, now + k)), w.g_c, now + k);
+                l.store(l.fma(g, du, l.load(w.g_b, now + k)), w.g_b, now + k);
+                g_du = l.fma(g, l.splat(b_t[n]), g_du);
+                if clear {
+                    g_h[n] = zero; // nothing passes a reset
+                } else {
+                    let a_at = (n0 + n) * pad + c0;
+                    g_h[n] = l.mul(g, l.load(w.a_bar, now + k));
+                    let through = l.mul(g_h[n], l.load(w.h, now + k));
+                    g_delta = l.fma(through, l.load(w.a, a_at), g_delta);
+                    l.store(l.fma(through, delta, l.load(w.g_a, a_at)), w.g_a, a_at);
+                }
+            }
+            let (mut g_u, mut g_delta) = (l.mul(g_du, delta), l.fma(g_du, u, g_delta));
+            if n0 == 0 {
+                g_u = l.fma(l.load_part(self.d_skip, c0, width), g_y, g_u);
+                l.store(l.fma(g_y, u, l.load(w.g_d, c0)), w.g_d, c0);
+            } else {
+                g_u = l.add(g_u, l.load_part(self.g_u, at, width));
+                g_delta = l.add(g_delta, l.load_part(self.g_delta, at, width));
+            }
+            l.store_part(g_u, self.g_u, at, width);
+            l.store_part(g_delta, self.g_delta, at, width);
+        }
+        for (n, g) in g_h.iter().enumerate() {
+            l.store(*g, w.g_h, (n0 + n) * pad + c0);
+        }
+    }
+}

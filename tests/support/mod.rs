@@ -1,0 +1,13 @@
+//! Shared by the integration tests: the golden-file harness and the bodies of field cases.
+#![allow(dead_code)] // each test file uses its own part
+
+pub mod alloc;
+pub mod cases_replay;
+pub mod cases_value;
+pub mod counter;
+pub mod golden;
+pub mod golden_hf;
+pub mod golden_mamba;
+pub mod golden_rl;
+pub mod golden_rnn;
+pub mod net;
