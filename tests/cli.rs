@@ -1,5 +1,7 @@
 //! The command as its users meet it: exit codes, the one line of an error, run folders, resume, signals.
 
+#![cfg(feature = "cli")]
+
 #[path = "support/cases_config.rs"]
 mod cases_config;
 
