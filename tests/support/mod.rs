@@ -1,6 +1,7 @@
 //! Shared by the integration tests: the golden-file harness and the bodies of field cases.
 #![allow(dead_code)] // each test file uses its own part
 
+pub mod cases_backbone;
 pub mod cases_replay;
 pub mod cases_value;
 pub mod counter;
@@ -10,3 +11,4 @@ pub mod golden_mamba;
 pub mod golden_rl;
 pub mod golden_rnn;
 pub mod net;
+pub mod oracle;
