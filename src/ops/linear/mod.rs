@@ -1,6 +1,7 @@
 //! Linear map. y = x Wᵀ + b with W `[d_out, d_in]` as in PyTorch and its gradients.
 
 pub(crate) mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

@@ -323,11 +323,11 @@ impl Backward<'_> {
             let now = j * NB * L::N;
             let to_a_bar = &mut w.a_bar[now..now + NB * L::N];
             let to_h = &mut w.h[now + NB * L::N..now + 2 * NB * L::N];
-            for n in 0..NB {
+            for (n, h) in h.iter_mut().enumerate() {
                 let a_bar = l.exp_neg(l.mul(delta, a[n]));
-                h[n] = l.fma(a_bar, h[n], l.mul(du, l.splat(b_t[n])));
+                *h = l.fma(a_bar, *h, l.mul(du, l.splat(b_t[n])));
                 l.store(a_bar, to_a_bar, n * L::N);
-                l.store(h[n], to_h, n * L::N);
+                l.store(*h, to_h, n * L::N);
             }
         }
     }
