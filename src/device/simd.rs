@@ -1,5 +1,5 @@
 //! Vectors of f32 for the fast twins of the CPU ops: AVX-512, AVX2 with FMA, and portable arrays of eight.
-//! A twin is one [`Kernel`] generic over [`Lanes`]; [`Isa::run`] compiles it for the instruction set of the device.
+//! A twin is one `Kernel` generic over `Lanes`; `Isa::run` compiles it for the instruction set of the device.
 //! e^x = 2^n (1 + r + r² g(r)), n = round(x / ln 2), r = x − n ln 2, |r| ≤ ln 2 / 2; g is the Chebyshev interpolant of
 //! degree 4 (relative error 1e-8 before rounding). ln(1 + e) = 2w k(w²), w = e/(2 + e), k likewise of degree 4.
 

@@ -43,6 +43,7 @@ fn forward<F: Real>(
     Ok(())
 }
 
+#[allow(clippy::needless_range_loop)] // as above
 fn backward<F: Real>(
     s: ScanShape,
     x: ScanIn<'_, Vec<F>, Vec<u8>>,

@@ -203,7 +203,7 @@ struct Work<'a> {
     g_a: &'a mut [f32],
     /// Gradient of h of the row at hand, [blocks, d_state, lanes].
     g_h: &'a mut [f32],
-    /// [pad].
+    /// `[pad]`.
     g_d: &'a mut [f32],
     /// h before each step of the chunk and after the last, [CHUNK + 1, GROUP, lanes].
     h: &'a mut [f32],
