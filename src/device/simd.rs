@@ -97,6 +97,15 @@ pub(crate) trait Kernel {
     fn run<L: Lanes>(self, l: L) -> Self::Out;
 }
 
+/// Floats to add to a scratch that is to be [`aligned`].
+pub(crate) const SLACK: usize = 16;
+
+/// The scratch from its first cache line on: vectors that straddle two lines cost twice.
+pub(crate) fn aligned(scratch: &mut [f32]) -> &mut [f32] {
+    let skip = scratch.as_ptr().align_offset(4 * SLACK).min(SLACK);
+    &mut scratch[skip..]
+}
+
 const E: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_555, 0.008_363_179, 0.001_392_618_4];
 const LN_1P: [f32; 5] = [1.0, 0.333_331_6, 0.200_122_98, 0.139_825_79, 0.140_788_89];
 const LN2_HI: f32 = 0.693_145_75;

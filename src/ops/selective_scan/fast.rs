@@ -5,28 +5,27 @@
 
 use super::{CHECKPOINT_EVERY as CHUNK, ScanShape};
 use crate::device::is_set;
-use crate::device::simd::{Kernel, Lanes};
+use crate::device::simd::{Kernel, Lanes, SLACK, aligned};
 
 /// Most lanes of a vector; rows of the scratch are padded to it.
 const PAD: usize = 16;
-/// Most states of a group.
-const GROUP: usize = 16;
+/// Most states of a group in the backward, so that its chunk stays in the first cache.
+const GROUP: usize = 8;
 
 /// Floats of scratch: A, and for the backward g_A, g_h, g_D and one chunk's h, exp(Δ A), g_B, g_C.
 pub(super) fn scratch(s: ScanShape, train: bool) -> usize {
     let pad = s.d_inner.next_multiple_of(PAD);
     let chunk = (4 * CHUNK + 1) * GROUP * PAD;
-    if train { 3 * s.d_state * pad + pad + chunk } else { s.d_state * pad }
+    SLACK + if train { 3 * s.d_state * pad + pad + chunk } else { s.d_state * pad }
 }
 
-/// Calls `$f::<L, NB>($args)` for groups of states that add up to all of them, the widest first.
+/// Runs `$call` for groups of `NB` states from `n0` that add up to all of them, of `$widest` at most, the widest first.
 macro_rules! groups {
-    ($l:ident, $n_state:expr, |$n0:ident, $nb:ident| $call:expr) => {
+    ($l:ident, $n_state:expr, $widest:expr, |$n0:ident, $nb:ident| $call:expr) => {
         let mut $n0 = 0;
         while $n0 < $n_state {
             let left = $n_state - $n0;
-            // eight vectors of h are what sixteen registers can hold
-            if left >= 16 && L::N == 16 {
+            if left >= 16 && $widest >= 16 {
                 const $nb: usize = 16;
                 $call;
                 $n0 += 16;
@@ -57,7 +56,7 @@ fn place<L: Lanes>(s: ScanShape, c0: usize, n: usize) -> usize {
 #[inline(always)]
 fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
     let mut part = [0.0; PAD];
-    a[place::<L>(s, s.d_inner / L::N * L::N, 0)..].fill(0.0);
+    a[place::<L>(s, s.d_inner / L::N * L::N, 0)..s.d_state * s.d_inner.next_multiple_of(PAD)].fill(0.0);
     for (i, row) in a_log.chunks_exact(s.d_state).enumerate() {
         let to = &mut a[place::<L>(s, i, 0) + i % L::N..];
         for n0 in (0..s.d_state).step_by(L::N) {
@@ -110,6 +109,7 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) {
         let s = self.s;
+        self.scratch = aligned(std::mem::take(&mut self.scratch));
         transpose_a(l, s, self.a_log, self.scratch);
         let row_len = s.d_state * s.d_inner;
         for b in 0..s.batch {
@@ -119,7 +119,8 @@ impl Kernel for Forward<'_> {
                     tape[at..at + row_len].copy_from_slice(&self.h[b * row_len..(b + 1) * row_len]);
                 }
                 let steps = t0..(t0 + CHUNK).min(s.time);
-                groups!(l, s.d_state, |n0, NB| {
+                // as many vectors of h as the registers hold
+                groups!(l, s.d_state, L::N, |n0, NB| {
                     for c0 in (0..s.d_inner).step_by(L::N) {
                         self.block::<L, NB>(l, b, steps.clone(), n0, c0);
                     }
@@ -221,14 +222,15 @@ impl Kernel for Backward<'_> {
     fn run<L: Lanes>(mut self, l: L) {
         let (s, e) = (self.s, self.s.d_inner);
         let pad = e.next_multiple_of(PAD);
-        let scratch = std::mem::take(&mut self.scratch);
+        let scratch = aligned(std::mem::take(&mut self.scratch));
         let (a, rest) = scratch.split_at_mut(s.d_state * pad);
         let (g_a, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_h, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_d, rest) = rest.split_at_mut(pad);
         let (h, rest) = rest.split_at_mut((CHUNK + 1) * GROUP * PAD);
         let (a_bar, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
-        let (g_b, g_c) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (g_b, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (g_c, _) = rest.split_at_mut(CHUNK * GROUP * PAD);
         transpose_a(l, s, self.a_log, a);
         g_a.fill(0.0);
         g_d.fill(0.0);
@@ -243,7 +245,7 @@ impl Kernel for Backward<'_> {
             }
             for chunk in (0..s.checkpoints()).rev() {
                 let steps = chunk * CHUNK..((chunk + 1) * CHUNK).min(s.time);
-                groups!(l, s.d_state, |n0, NB| self.group::<L, NB>(l, &mut w, b, steps.clone(), n0));
+                groups!(l, s.d_state, GROUP, |n0, NB| self.group::<L, NB>(l, &mut w, b, steps.clone(), n0));
             }
             if let Some(to) = self.g_h.as_mut() {
                 for n in 0..s.d_state {
