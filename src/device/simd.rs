@@ -1,5 +1,5 @@
 //! Vectors of f32 for the fast twins of the CPU ops: AVX-512, AVX2 with FMA, and portable arrays of eight.
-//! A twin is one [`Kernel`] generic over [`Lanes`]; [`Isa::run`] compiles it for the instruction set of the device.
+//! A twin is one `Kernel` generic over `Lanes`; `Isa::run` compiles it for the instruction set of the device.
 //! e^x = 2^n (1 + r + r² g(r)), n = round(x / ln 2), r = x − n ln 2, |r| ≤ ln 2 / 2; g is the Chebyshev interpolant of
 //! degree 4 (relative error 1e-8 before rounding). ln(1 + e) = 2w k(w²), w = e/(2 + e), k likewise of degree 4.
 
@@ -95,6 +95,15 @@ impl Isa {
 pub(crate) trait Kernel {
     type Out;
     fn run<L: Lanes>(self, l: L) -> Self::Out;
+}
+
+/// Floats to add to a scratch that is to be [`aligned`].
+pub(crate) const SLACK: usize = 16;
+
+/// The scratch from its first cache line on: vectors that straddle two lines cost twice.
+pub(crate) fn aligned(scratch: &mut [f32]) -> &mut [f32] {
+    let skip = scratch.as_ptr().align_offset(4 * SLACK).min(SLACK);
+    &mut scratch[skip..]
 }
 
 const E: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_555, 0.008_363_179, 0.001_392_618_4];

@@ -23,6 +23,7 @@ fn clear<F: Real>(s: RecurrentShape, reset: Option<&[u8]>, t: usize, state: &mut
 }
 
 /// One step of all rows. `gh` = W_hh h + b_hh. Writes h (and c), and the fields after the states when there is a tape.
+#[allow(clippy::needless_range_loop)] // `at` names the same place in every buffer
 fn step<F: Real>(
     s: RecurrentShape,
     gx: &[F],

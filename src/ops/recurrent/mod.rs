@@ -71,7 +71,7 @@ pub struct RecurrentOut<'a, T> {
     pub c: Option<ViewMut<'a, T>>,
     /// [fields, T, B, H] for the backward.
     pub tape: Option<ViewMut<'a, T>>,
-    /// Working memory, [recurrent_scratch].
+    /// Working memory, `[recurrent_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
@@ -97,7 +97,7 @@ pub struct RecurrentGrad<'a, T> {
     pub w_hh: Slot,
     /// Place of b_hh.
     pub b_hh: Slot,
-    /// Working memory, [recurrent_scratch].
+    /// Working memory, `[recurrent_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
