@@ -425,3 +425,52 @@ fn pinned_paths_agree() {
         close(&format!("{:?}", dev.isa()), &net.unroll(&data, &mut net.zero_state(2)), &want, 1e-5);
     }
 }
+
+#[test]
+fn layer_norm_twins() {
+    for width in [1, 7, 16, 21, 64] {
+        let (s, mut r) = (NormShape { rows: 3, width, eps: 1e-5 }, rng(width as u64));
+        let [x, p, g] = [3 * width, 2 * width, 3 * width].map(|n| random(&mut r, n, 2.0));
+        fn run<F: mamba_rl::device::Real>(
+            dev: &Cpu<F>,
+            s: NormShape,
+            x: &[f64],
+            p: &[f64],
+            g: &[f64],
+        ) -> Vec<Vec<f64>> {
+            let (x, p, g, w) = (to::<F>(x), to::<F>(p), to::<F>(g), s.width);
+            let (w_slot, b_slot) = (Slot { at: 0, len: w }, Slot { at: w, len: w });
+            let (mut y, mut g_x, mut g_p) = (x.clone(), x.clone(), vec![F::zero(); 2 * w]);
+            dev.layer_norm(s, all(&x), w_slot.of(&p), b_slot.of(&p), all_mut(&mut y)).unwrap();
+            dev.layer_norm_bwd(s, all(&x), w_slot.of(&p), all(&g), all_mut(&mut g_x), &mut g_p, w_slot, b_slot)
+                .unwrap();
+            [y, g_x, g_p].map(|x| wide(&x)).to_vec()
+        }
+        let plain = run(&Cpu::<f64>::default(), s, &x, &p, &g);
+        for dev in paths() {
+            run(&dev, s, &x, &p, &g).iter().zip(&plain).for_each(|(a, b)| close("layer_norm", a, b, 5e-6));
+        }
+    }
+}
+
+/// GRU and LSTM gates at odd widths on every path, with states large enough to saturate them.
+#[test]
+fn recurrent_twins() {
+    for d_model in [1, 7, 16, 19] {
+        let rnn = RnnConfig { d_input: 3, d_model, n_layers: 2 };
+        for config in [BackboneConfig::Gru(rnn.clone()), BackboneConfig::Lstm(rnn)] {
+            let double = Net::<f64>::new(&config, 3);
+            let mut data = Data::random(8, 2, 3, 4);
+            data.x.iter_mut().for_each(|x| *x *= 30.0);
+            data.reset = Some(resets(16, 5, 5));
+            let (start, w) = (double.random_state(2, 6), random(&mut rng(7), 16 * d_model, 1.0));
+            let want = double.gradients(&data, &start, &w, Some(&start));
+            for dev in paths() {
+                let got = Net::on(dev, &config, 3).gradients(&data, &start, &w, Some(&start));
+                close("y", &got.y, &want.y, 1e-5);
+                close("parameters", &got.params, &want.params, 1e-4);
+                close("x", &got.x, &want.x, 1e-4);
+            }
+        }
+    }
+}
