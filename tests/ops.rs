@@ -474,3 +474,16 @@ fn recurrent_twins() {
         }
     }
 }
+
+/// A configuration survives its file form; a key that does not exist is named.
+#[test]
+fn configurations_as_text() {
+    let read = |text: &str| toml::from_str::<BackboneConfig>(text);
+    let config = read("name = \"mamba\"\nd_input = 3\nd_state = 8\ndt_rank = 2\n").unwrap();
+    let BackboneConfig::Mamba(c) = &config else { panic!("a Mamba") };
+    assert_eq!((c.d_input, c.d_state, c.d_conv, c.rank(), c.d_inner()), (3, 8, 4, 2, 128));
+    assert_eq!(read(&toml::to_string(&config).unwrap()).unwrap(), config);
+    assert!(matches!(read("name = \"gru\"\nd_model = 5\n").unwrap(), BackboneConfig::Gru(c) if c.d_model == 5));
+    let text = read("name = \"lstm\"\nd_modle = 5\n").unwrap_err().to_string();
+    assert!(text.contains("d_modle"), "{text}");
+}
