@@ -3,7 +3,7 @@
 mod support;
 
 use mamba_rl::Error;
-use mamba_rl::backbone::{BackboneConfig, RnnConfig};
+use mamba_rl::backbone::{BackboneConfig, Part, Parts, RnnConfig, SeqShape, Sequence, build};
 use mamba_rl::device::{Cpu, Device, Slot, View};
 use mamba_rl::ops::adamw::{AdamW, AdamWStep};
 use mamba_rl::ops::delta::{Delta, DeltaGrad, DeltaIn, DeltaShape};
@@ -13,6 +13,7 @@ use mamba_rl::ops::gate::{Gate, GateGrad, GateShape};
 use mamba_rl::ops::linear::{Linear, LinearIn, LinearShape};
 use mamba_rl::ops::norm::{Norm, NormShape};
 use mamba_rl::ops::reduce::Reduce;
+use mamba_rl::params::Group;
 use support::cases_backbone::{self as cases, paths};
 use support::net::{Data, Net, close, mamba, random, rng, to, wide};
 use support::oracle::{Conv, Scan, all, all_mut, resets};
@@ -347,4 +348,142 @@ fn wrong_lengths_are_shape_errors() {
     assert_eq!(named(e).1, "to");
     let e = dev.download(View::new(&x, 4, 4), &mut [0.0; 4]).unwrap_err();
     assert_eq!(named(e).0, "download");
+}
+
+/// Matrices decay; A_log, D, biases and norm scales do not.
+#[test]
+fn groups_of_parameters() {
+    let proj = |c: BackboneConfig| Net::<f32>::new(&c, 1).params.layout;
+    let BackboneConfig::Mamba(config) = mamba(3, 8, 2, 4, 4) else { panic!("a Mamba") };
+    let config = mamba_rl::backbone::MambaConfig { proj_bias: true, ..config };
+    let rnn = RnnConfig { d_input: 3, d_model: 4, n_layers: 2 };
+    for layout in [proj(BackboneConfig::Mamba(config)), proj(BackboneConfig::Lstm(rnn))] {
+        for e in layout.entries() {
+            let name = e.spec.name.as_str();
+            let matrix = name.ends_with("proj.weight") || name.ends_with("conv1d.weight") || name.contains("weight_");
+            let want = if matrix { Group::BackboneDecayed } else { Group::BackbonePlain };
+            assert_eq!(e.spec.group, want, "{name}");
+        }
+        let [decayed, plain] = [Group::BackboneDecayed, Group::BackbonePlain].map(|g| layout.group(g));
+        assert_eq!((decayed.at, plain.at, decayed.len + plain.len), (0, decayed.len, layout.len()));
+    }
+}
+
+/// The tape stays under 40 bytes per channel and step; a forward without one uses the same scratch for any depth, and
+/// never holds h for all steps.
+#[test]
+fn memory_of_tape_and_scratch() {
+    let shape = SeqShape { time: 60, batch: 32 };
+    let body = |n_layers: usize, d_state: usize| build::<Cpu>(&mamba(64, 128, n_layers, d_state, 4)).unwrap();
+    let sum = |parts: Vec<Part>| parts.iter().map(|p| p.len).sum::<usize>();
+    let bytes = 4 * sum(body(2, 16).tape_layout(shape));
+    assert!(bytes <= 40 * 60 * 32 * 256 * 2, "{bytes}");
+    let scratch = |n_layers, d_state| sum(body(n_layers, d_state).scratch_layout(shape, false));
+    assert_eq!(scratch(1, 16), scratch(4, 16));
+    // a state more costs its columns of B and C and one row of A, not T · d_inner
+    assert!(scratch(1, 17) - scratch(1, 16) <= 2 * 60 * 32 + 256);
+    let train = |time| sum(body(1, 16).scratch_layout(SeqShape { time, batch: 32 }, true));
+    assert!(train(120) < 2 * train(60) + 1);
+}
+
+/// Misuse is an error that says what to do, not a panic.
+#[test]
+fn unbound_bodies_and_small_buffers_are_refused() {
+    let dev = Cpu::new();
+    let rnn = RnnConfig { d_input: 3, d_model: 8, n_layers: 1 };
+    for config in [mamba(3, 8, 1, 4, 4), BackboneConfig::Gru(rnn)] {
+        let bound = Net::<f32>::new(&config, 1);
+        let unbound = build::<Cpu>(&config).unwrap();
+        let shape = SeqShape { time: 2, batch: 2 };
+        let (x, mut y) = (vec![0.0f32; 12], vec![0.0f32; 32]);
+        let seq = Sequence::<Cpu> { shape, x: all(&x), reset: None, valid: None };
+        let mut state = Parts::zeros(&dev, bound.body.state_layout(), 2).unwrap();
+        let mut scratch = Parts::zeros(&dev, &bound.body.scratch_layout(shape, false), 1).unwrap();
+        let e = unbound.forward(&dev, &bound.params, seq, &mut state, &mut scratch, all_mut(&mut y), None).unwrap_err();
+        assert!(e.to_string().contains("bind"), "{e}");
+        let mut small = Parts::zeros(&dev, bound.body.state_layout(), 1).unwrap();
+        let e =
+            bound.body.forward(&dev, &bound.params, seq, &mut small, &mut scratch, all_mut(&mut y), None).unwrap_err();
+        assert!(matches!(e, Error::Shape { arg: "state", .. }), "{e}");
+        scratch.bufs.pop();
+        let e =
+            bound.body.forward(&dev, &bound.params, seq, &mut state, &mut scratch, all_mut(&mut y), None).unwrap_err();
+        assert!(matches!(e, Error::Shape { arg: "scratch", .. }), "{e}");
+    }
+}
+
+/// The pinned path is the one that runs, and the paths agree through a whole body.
+#[test]
+fn pinned_paths_agree() {
+    let config = mamba(4, 20, 2, 16, 4);
+    let data = Data::random(30, 2, 4, 1);
+    let double = Net::<f64>::new(&config, 2);
+    let want = double.unroll(&data, &mut double.zero_state(2));
+    for dev in paths() {
+        assert!(Cpu::with_simd(dev.isa().simd()).unwrap().isa() == dev.isa());
+        let net = Net::on(dev, &config, 2);
+        close(&format!("{:?}", dev.isa()), &net.unroll(&data, &mut net.zero_state(2)), &want, 1e-5);
+    }
+}
+
+#[test]
+fn layer_norm_twins() {
+    for width in [1, 7, 16, 21, 64] {
+        let (s, mut r) = (NormShape { rows: 3, width, eps: 1e-5 }, rng(width as u64));
+        let [x, p, g] = [3 * width, 2 * width, 3 * width].map(|n| random(&mut r, n, 2.0));
+        fn run<F: mamba_rl::device::Real>(
+            dev: &Cpu<F>,
+            s: NormShape,
+            x: &[f64],
+            p: &[f64],
+            g: &[f64],
+        ) -> Vec<Vec<f64>> {
+            let (x, p, g, w) = (to::<F>(x), to::<F>(p), to::<F>(g), s.width);
+            let (w_slot, b_slot) = (Slot { at: 0, len: w }, Slot { at: w, len: w });
+            let (mut y, mut g_x, mut g_p) = (x.clone(), x.clone(), vec![F::zero(); 2 * w]);
+            dev.layer_norm(s, all(&x), w_slot.of(&p), b_slot.of(&p), all_mut(&mut y)).unwrap();
+            dev.layer_norm_bwd(s, all(&x), w_slot.of(&p), all(&g), all_mut(&mut g_x), &mut g_p, w_slot, b_slot)
+                .unwrap();
+            [y, g_x, g_p].map(|x| wide(&x)).to_vec()
+        }
+        let plain = run(&Cpu::<f64>::default(), s, &x, &p, &g);
+        for dev in paths() {
+            run(&dev, s, &x, &p, &g).iter().zip(&plain).for_each(|(a, b)| close("layer_norm", a, b, 5e-6));
+        }
+    }
+}
+
+/// GRU and LSTM gates at odd widths on every path, with states large enough to saturate them.
+#[test]
+fn recurrent_twins() {
+    for d_model in [1, 7, 16, 19] {
+        let rnn = RnnConfig { d_input: 3, d_model, n_layers: 2 };
+        for config in [BackboneConfig::Gru(rnn.clone()), BackboneConfig::Lstm(rnn)] {
+            let double = Net::<f64>::new(&config, 3);
+            let mut data = Data::random(8, 2, 3, 4);
+            data.x.iter_mut().for_each(|x| *x *= 30.0);
+            data.reset = Some(resets(16, 5, 5));
+            let (start, w) = (double.random_state(2, 6), random(&mut rng(7), 16 * d_model, 1.0));
+            let want = double.gradients(&data, &start, &w, Some(&start));
+            for dev in paths() {
+                let got = Net::on(dev, &config, 3).gradients(&data, &start, &w, Some(&start));
+                close("y", &got.y, &want.y, 1e-5);
+                close("parameters", &got.params, &want.params, 1e-4);
+                close("x", &got.x, &want.x, 1e-4);
+            }
+        }
+    }
+}
+
+/// A configuration survives its file form; a key that does not exist is named.
+#[test]
+fn configurations_as_text() {
+    let read = |text: &str| toml::from_str::<BackboneConfig>(text);
+    let config = read("name = \"mamba\"\nd_input = 3\nd_state = 8\ndt_rank = 2\n").unwrap();
+    let BackboneConfig::Mamba(c) = &config else { panic!("a Mamba") };
+    assert_eq!((c.d_input, c.d_state, c.d_conv, c.rank(), c.d_inner()), (3, 8, 4, 2, 128));
+    assert_eq!(read(&toml::to_string(&config).unwrap()).unwrap(), config);
+    assert!(matches!(read("name = \"gru\"\nd_model = 5\n").unwrap(), BackboneConfig::Gru(c) if c.d_model == 5));
+    let text = read("name = \"lstm\"\nd_modle = 5\n").unwrap_err().to_string();
+    assert!(text.contains("d_modle"), "{text}");
 }

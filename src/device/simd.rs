@@ -138,6 +138,8 @@ pub(crate) trait Lanes: Copy {
     fn round(self, a: Self::V) -> Self::V;
     /// p 2ⁿ for whole n in [−151, 129].
     fn scale(self, p: Self::V, n: Self::V) -> Self::V;
+    /// |a| with the sign of b.
+    fn copysign(self, a: Self::V, b: Self::V) -> Self::V;
     /// Sum of the lanes in a fixed order.
     fn sum(self, a: Self::V) -> f32;
 
@@ -202,6 +204,18 @@ pub(crate) trait Lanes: Copy {
     fn sigmoid(self, x: Self::V) -> Self::V {
         let one = self.splat(1.0);
         self.div(one, self.add(one, self.exp(self.sub(self.splat(0.0), x))))
+    }
+
+    /// tanh x = sign(x) (1 − e) / (1 + e), e = e^−2|x|, without cancellation near 0.
+    #[inline(always)]
+    fn tanh(self, x: Self::V) -> Self::V {
+        let (zero, one) = (self.splat(0.0), self.splat(1.0));
+        let minus = self.min(x, self.sub(zero, x));
+        let (n, p) = self.exp_parts(self.max(self.splat(-104.0), self.add(minus, minus)));
+        let two_n = self.scale(one, n);
+        let difference = self.sub(self.sub(one, two_n), self.mul(two_n, p));
+        let sum = self.add(one, self.fma(two_n, p, two_n));
+        self.copysign(self.div(difference, sum), x)
     }
 
     /// ln(1 + e^x) = max(x, 0) + ln(1 + e^−|x|).
@@ -302,6 +316,10 @@ impl Lanes for Portable {
             let power = |k: i32| f32::from_bits(((k + 127) as u32) << 23);
             p * power(half) * power(n - half)
         })
+    }
+    #[inline(always)]
+    fn copysign(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        each!(a, b => a.copysign(b))
     }
     #[inline(always)]
     fn sum(self, a: [f32; 8]) -> f32 {

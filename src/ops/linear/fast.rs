@@ -45,11 +45,17 @@ impl FewRows<'_> {
         let x = &self.x[row * d..(row + 1) * d];
         let w = &self.w[j * d..(j + NB) * d];
         let mut sum = [l.splat(0.0); NB];
-        for k in (0..d).step_by(L::N) {
-            let n = L::N.min(d - k);
-            let v = l.load_part(x, k, n);
+        let full = d / L::N * L::N;
+        for k in (0..full).step_by(L::N) {
+            let v = l.load(x, k);
             for (i, sum) in sum.iter_mut().enumerate() {
-                *sum = l.fma(v, l.load_part(w, i * d + k, n), *sum);
+                *sum = l.fma(v, l.load(w, i * d + k), *sum);
+            }
+        }
+        if full < d {
+            let v = l.load_part(x, full, d - full);
+            for (i, sum) in sum.iter_mut().enumerate() {
+                *sum = l.fma(v, l.load_part(w, i * d + full, d - full), *sum);
             }
         }
         let y = &mut self.y[row * self.d_out + j..row * self.d_out + j + NB];

@@ -4,6 +4,7 @@
 //! Source: Hochreiter & Schmidhuber, 1997; Cho et al., 2014; form and row order of `torch.nn.LSTM` and `torch.nn.GRU`.
 
 mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
