@@ -414,7 +414,8 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
             parts.replay.abandon(i);
             parts.actor.start_over(i);
             let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            parts.replay.begin(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal)?;
+            let carried = parts.actor.carries(batch.episode_number[i]);
+            parts.replay.begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
         }
     }
     Ok(())
