@@ -42,7 +42,19 @@ impl Session {
         let reward_scale = description.reward_scale as f32;
         let (acted, begun) = (false, 0);
         let episodes_per_trial = description.episodes_per_trial.max(1) as u64;
-        Ok(Session { dev, net, params, stepper, input, reward_scale, features, action, acted, episodes_per_trial, begun })
+        Ok(Session {
+            dev,
+            net,
+            params,
+            stepper,
+            input,
+            reward_scale,
+            features,
+            action,
+            acted,
+            episodes_per_trial,
+            begun,
+        })
     }
 
     /// From a checkpoint: a folder `step-N`, its `model.safetensors`, or a run folder (its newest complete checkpoint).

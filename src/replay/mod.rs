@@ -161,13 +161,7 @@ impl SequenceReplay {
     ///
     /// # Errors
     /// As `begin`; `carried` with seams, where the final observation between two episodes would move the state.
-    pub fn begin_with(
-        &mut self,
-        lane: usize,
-        obs: ObsSlice<'_>,
-        legal: Option<&[bool]>,
-        carried: bool,
-    ) -> Result<()> {
+    pub fn begin_with(&mut self, lane: usize, obs: ObsSlice<'_>, legal: Option<&[bool]>, carried: bool) -> Result<()> {
         self.check_lane(lane)?;
         if carried && self.config.seams {
             let expected = "false where memory is carried from one episode to the next".into();

@@ -121,7 +121,8 @@ pub fn own_priorities_are_the_learners() {
             rig.learner.update(&batch).unwrap();
             let mut compared = 0;
             for row in 0..batch.batch {
-                let last = (0..batch.slots).rev().map(|t| batch.at(t, row)).find(|&at| batch.valid_obs[at] != 0).unwrap();
+                let last =
+                    (0..batch.slots).rev().map(|t| batch.at(t, row)).find(|&at| batch.valid_obs[at] != 0).unwrap();
                 // a span whose next observation has not been acted on still waits for its value
                 if rig.now.contains(&(batch.episode[last], batch.step_in_episode[last])) {
                     continue;

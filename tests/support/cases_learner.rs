@@ -61,7 +61,8 @@ fn close(got: &[f32], want: &[f32], tolerance: f32) {
 #[track_caller]
 fn near(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
     let scale = b.iter().fold(1e-30f32, |m, x| m.max(x.abs()));
-    let worst = a.iter().zip(b).fold(0.0f32, |m, (a, b)| if (a - b).is_nan() { f32::NAN } else { m.max((a - b).abs()) });
+    let worst =
+        a.iter().zip(b).fold(0.0f32, |m, (a, b)| if (a - b).is_nan() { f32::NAN } else { m.max((a - b).abs()) });
     assert!(a.len() == b.len() && worst <= tolerance * scale, "{what}: {worst:e} of {scale:e}");
 }
 
@@ -97,8 +98,15 @@ fn padded(batch: &SequenceBatch, extra: usize, fill: f32) -> SequenceBatch {
 }
 
 /// Slots [from, to) of row `row` alone, with another state; `burn_in` of them are burn-in.
-fn cut(batch: &SequenceBatch, rows: &[usize], (from, to): (usize, usize), burn_in: usize, state: Vec<f32>) -> SequenceBatch {
-    let places: Vec<usize> = (from..to).flat_map(|t| rows.iter().map(move |&r| (t, r))).map(|(t, r)| batch.at(t, r)).collect();
+fn cut(
+    batch: &SequenceBatch,
+    rows: &[usize],
+    (from, to): (usize, usize),
+    burn_in: usize,
+    state: Vec<f32>,
+) -> SequenceBatch {
+    let places: Vec<usize> =
+        (from..to).flat_map(|t| rows.iter().map(move |&r| (t, r))).map(|(t, r)| batch.at(t, r)).collect();
     fn pick<T: Copy>(v: &[T], places: &[usize], slots: usize) -> Vec<T> {
         let width = v.len() / slots.max(1);
         places.iter().flat_map(|&at| v[at * width..(at + 1) * width].to_vec()).collect()
@@ -230,7 +238,11 @@ pub fn lt_7_target_network() {
     let (mut soft, batch) = rig(TargetUpdate::Soft(0.005));
     (0..100).for_each(|_| assert!(!soft.learner.update(&batch).unwrap().skipped));
     assert!(soft.learner.online().flat.iter().all(|&w| w == 1.0), "the learning rate is 0");
-    assert!(soft.learner.target().flat.iter().all(|&w| (w - 0.39423).abs() <= 1e-5), "{:?}", soft.learner.target().flat);
+    assert!(
+        soft.learner.target().flat.iter().all(|&w| (w - 0.39423).abs() <= 1e-5),
+        "{:?}",
+        soft.learner.target().flat
+    );
     let (mut hard, batch) = rig(TargetUpdate::Hard(100));
     for update in 1..=100 {
         hard.learner.update(&batch).unwrap();
@@ -330,7 +342,8 @@ pub fn config(sets: &[&str]) -> Config {
 
 /// Encoder, two layers and Q head: 37 single steps and one call agree to 1e-4.
 pub fn bn_1_whole_agent() {
-    let config = config(&["backbone.d_model=32", "backbone.n_layers=2", "backbone.d_conv=4", "network.encoder_hidden=24"]);
+    let config =
+        config(&["backbone.d_model=32", "backbone.n_layers=2", "backbone.d_conv=4", "network.encoder_hidden=24"]);
     let parts = Parts::new(&config, None).unwrap();
     let (dev, net) = (Cpu::default(), parts.description.build::<Cpu>().unwrap());
     let mut values = parts.learner.online().flat.clone();

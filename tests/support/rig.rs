@@ -9,7 +9,9 @@ use mamba_rl::device::Cpu;
 use mamba_rl::learner::{R2d2, R2d2Config, TargetUpdate};
 use mamba_rl::network::Description;
 use mamba_rl::params::ParamLayout;
-use mamba_rl::replay::{ActionKind, Layout, ObsKind, ObsSlice, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay};
+use mamba_rl::replay::{
+    ActionKind, Layout, ObsKind, ObsSlice, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay,
+};
 use mamba_rl::value::td_error::Loss;
 use mamba_rl_envs::{
     ActionRef, Autoreset, BoxEnv, Dtype, Env, EnvArgs, EnvSpec, ObsRef, Space, Step, VecEnv, erase, make,
