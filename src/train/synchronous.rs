@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
         let cells = [
             ("charts/episodic_return", s.episodic_return.get()),
             ("charts/episodic_length", s.episodic_length.get()),
-            ("charts/SPS", Some(s.steps as f64 / seconds)),
+            ("charts/SPS", (s.steps > 0).then(|| s.steps as f64 / seconds)),
             ("charts/epsilon_mean", Some(epsilon)),
             ("eval/return_mean", eval.map(|e| e.0)),
             ("eval/best_return", eval.and(self.progress.best).map(|b| b.0)),
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
             ("replay/size", Some(p.replay.len_steps() as f64)),
             ("replay/priority_mean", Some(f64::from(p.replay.priority_mean()))),
             ("replay/stale_handles", Some(p.replay.stale_total() as f64)),
-            ("learner/updates_per_s", Some(s.updates as f64 / seconds)),
+            ("learner/updates_per_s", (s.steps > 0).then(|| s.updates as f64 / seconds)),
             ("learner/delta_q", s.delta_q.get()),
         ];
         let cells: Vec<(&str, f64)> = cells.into_iter().filter_map(|(tag, v)| v.map(|v| (tag, v))).collect();

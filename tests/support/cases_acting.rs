@@ -1,14 +1,15 @@
 //! Field cases about acting with carried state and its way through replay into the learner: SH-5 to SH-7, EN-5, RP-9, and
 //! that Q-values recomputed by the learner are those of acting.
 
+use mamba_rl::actor::Exploration;
 use mamba_rl::checkpoint::{Checkpoints, OptimizerState, SaveRequest};
 use mamba_rl::device::Cpu;
 use mamba_rl::learner::{Learner, R2d2Config};
-use mamba_rl::network::Stepper;
+use mamba_rl::network::{Session, Stepper};
 use mamba_rl::params::Params;
 use mamba_rl::replay::{Layout, ReplayConfig, SequenceBatch, SequenceReplay};
 use mamba_rl::train::evaluate_weights;
-use mamba_rl_envs::ActionRef;
+use mamba_rl_envs::{ActionRef, ObsRef};
 
 use super::rig::{Rig, Script, Setup, window};
 
@@ -70,7 +71,7 @@ pub fn windows_reproduce_acting() {
             let mut rig = Rig::new(&Setup { replay: window(burn_in, length, period), ..Setup::task(task) });
             rig.steps(130);
             let seen = compare_q(&mut rig, 1e-5);
-            assert!(seen.rows > 300 && seen.mid > 30, "{task} {burn_in}: {seen:?}");
+            assert!(seen.rows > 300 && seen.mid >= 15, "{task} {burn_in}: {seen:?}");
         }
     }
 }
@@ -157,8 +158,8 @@ pub fn sh_5_replayed_windows_equal_acting() {
             let resets: Vec<usize> = (0..11).filter(|&t| batch.reset[batch.at(t, row)] != 0).collect();
             assert_eq!(resets, if last == 9 { vec![0] } else { vec![0, last + 2] });
             let seen = compare_q(&mut rig, 1e-5);
-            assert!(seen.mid >= 2 && seen.rows >= 40, "{seen:?}");
-            assert_eq!(seen.behind_a_seam > 0, last < 9);
+            // the second episode's first step is among the rows, at the latest as the one to bootstrap from
+            assert!(seen.mid >= 2 && seen.rows >= 40 && seen.behind_a_seam > 0, "{seen:?}");
         }
     }
 }
@@ -294,6 +295,33 @@ fn replayed(rig: &mut Rig, reward: fn(usize) -> f64) {
     assert!(mid > 10, "{mid}");
     // and so the learner's network input is that of acting
     compare_q(rig, 1e-5);
+}
+
+/// A session gives the Q-values of acting, with memory cleared each episode and each third one, also after its memory was
+/// saved and put back.
+pub fn session_equals_acting() {
+    for episodes_per_trial in [1, 3] {
+        let script = Script { lengths: vec![6, 4], end: (true, false), reward: |t| t as f64, obs: waves };
+        let exploration = Exploration::Linear { start: 0.0, end: 0.0, steps: 1 };
+        let mut rig = Rig::new(&Setup { exploration, episodes_per_trial, ..Setup::script(script) });
+        rig.steps(40);
+        let mut session = Session::new(&rig.description, &rig.values).unwrap();
+        let mut memory = vec![0.0; session.memory_len()];
+        for episode in 0..8 {
+            for t in 0..[6, 4][episode % 2] {
+                let acted = &rig.acted[&(episode as u64, t as i32)];
+                let reward = acted.previous.as_ref().map_or(f32::NAN, |p| p.1);
+                session.save_memory(&mut memory).unwrap();
+                session = Session::new(&rig.description, &rig.values).unwrap();
+                session.restore_memory(&memory).unwrap();
+                let obs = [waves(episode, t)];
+                let action = session.observe(ObsRef::F32(&obs), None, reward, t == 0).unwrap();
+                assert_eq!(action, ActionRef::Discrete(&acted.action), "episode {episode} step {t}");
+                let close = acted.q.iter().zip(session.q_values()).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1.0));
+                assert!(close, "episode {episode} step {t}: {:?} and {:?}", acted.q, session.q_values());
+            }
+        }
+    }
 }
 
 /// Resident bytes of this process, where the system tells.

@@ -125,7 +125,7 @@ pub fn sh_8_evaluation_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let layout = ["replay.layout=window", "learner.burn_in=4", "learner.length=16", "train.steps=5000"];
         let every = format!("eval.every={every}");
-        let rest = ["learner.replay_ratio=0.5", "checkpoint.every=0", every.as_str()];
+        let rest = ["learner.replay_ratio=2", "checkpoint.every=0", every.as_str()];
         let c = small(&[&layout[..], &rest].concat());
         let result = train(&c, dir.path(), false);
         assert_eq!(result.steps, 5_000);
