@@ -1,10 +1,22 @@
 //! What practice asks: one test or more per requirement, named by its id (`bn_1_...`), with the requirement's own numbers.
 //!
-//! Faults that were planted one at a time, and the tests that found each:
+//! Faults that were planted one at a time, and the tests that found each (`learner` is tests/learner.rs, `golden`
+//! tests/golden.rs):
 //!
 //! | fault | failing tests |
 //! |---|---|
-//! PLANTED
+//! | the convolution ignores resets | `sh_4`, `sh_5`, `en_5`; learner: windows, seams, trials; golden `mamba_resets` |
+//! | importance weight inside the priority | `rp_4`; golden `r2d2_update` |
+//! | truncation treated as termination | `lt_1`, `lt_2`, `lt_3` |
+//! | pads learnt | `sh_3`, `lt_3`, `lt_4`, `lt_5`, `bn_8`; golden `r2d2_update` |
+//! | replay's previous action one step late | `en_5`, `rp_7`, `sh_2`, `sh_5`; learner: windows, seams |
+//! | the target network burns in with the online weights | golden `r2d2_update` |
+//! | no convolution window in the stored state | `sh_2`, `sh_5`, `en_5`; learner: windows, session; golden `r2d2_update` |
+//! | a stale handle's priority is applied | `rp_5` |
+//! | evaluation draws from the replay's random stream | `sh_8` |
+//! | the next episode's first observation stored as the final one | `lt_1`, `lt_2` |
+//! | carried memory not put back behind left padding | learner: trials |
+//! | weight decay on every group | `bn_8`; golden `r2d2_update` |
 #![cfg(feature = "cli")]
 
 #[path = "support/cases_checkpoint.rs"]

@@ -317,7 +317,8 @@ pub fn session_equals_acting() {
                 let obs = [waves(episode, t)];
                 let action = session.observe(ObsRef::F32(&obs), None, reward, t == 0).unwrap();
                 assert_eq!(action, ActionRef::Discrete(&acted.action), "episode {episode} step {t}");
-                let close = acted.q.iter().zip(session.q_values()).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1.0));
+                let close =
+                    acted.q.iter().zip(session.q_values()).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1.0));
                 assert!(close, "episode {episode} step {t}: {:?} and {:?}", acted.q, session.q_values());
             }
         }
