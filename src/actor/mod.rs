@@ -141,6 +141,11 @@ impl<D: Backend> Actor<D> {
         self.traces[i].clear();
     }
 
+    /// Is memory carried into episode number `episode` (from 0) of a copy, rather than cleared before it?
+    pub fn carries(&self, episode: u64) -> bool {
+        !episode.is_multiple_of(self.config.episodes_per_trial)
+    }
+
     /// Exploration schedule.
     pub fn exploration(&self) -> Exploration {
         self.config.exploration
@@ -169,7 +174,12 @@ impl<D: Backend> Actor<D> {
     ///
     /// # Errors
     /// `Env` for observations that do not fit; `Usage` when no action is legal; device errors.
-    pub fn act(&mut self, batch: &StepBatch, env_step: u64, replay: Option<&mut SequenceReplay>) -> Result<ActionRef<'_>> {
+    pub fn act(
+        &mut self,
+        batch: &StepBatch,
+        env_step: u64,
+        replay: Option<&mut SequenceReplay>,
+    ) -> Result<ActionRef<'_>> {
         let copies = self.reset.len();
         if let Some(replay) = &replay {
             self.read_wanted(replay)?;
@@ -212,9 +222,13 @@ impl<D: Backend> Actor<D> {
             let first = batch.is_first[i];
             let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
             let previous = (!first).then_some(Previous { action, reward: self.rewards[i] });
-            self.input.write(batch.obs.row(i, self.row_len()), previous, first, &mut self.features[i * d..(i + 1) * d])?;
-            let trial = batch.episode_number[i].is_multiple_of(self.config.episodes_per_trial);
-            self.reset[i] = u8::from(first && trial);
+            self.input.write(
+                batch.obs.row(i, self.row_len()),
+                previous,
+                first,
+                &mut self.features[i * d..(i + 1) * d],
+            )?;
+            self.reset[i] = u8::from(first && !self.carries(batch.episode_number[i]));
         }
         Ok(())
     }
@@ -279,7 +293,7 @@ impl<D: Backend> Actor<D> {
             if after.is_first[i] {
                 self.stored[i] = true;
                 let legal = after.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
-                replay.begin(i, obs_slice(after.obs.row(i, len)), legal)?;
+                replay.begin_with(i, obs_slice(after.obs.row(i, len)), legal, self.carries(after.episode_number[i]))?;
             }
         }
         Ok(())

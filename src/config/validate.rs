@@ -79,6 +79,14 @@ impl Config {
             );
             return Err(Error::config("replay.capacity", problem));
         }
+        if r.seams && self.env.episodes_per_trial > 1 {
+            let problem = format!(
+                "is true, but `env.episodes_per_trial` is {}: memory carried over an episode's end cannot be replayed \
+                 across the final observation in between; expected false, or 1 episode per trial",
+                self.env.episodes_per_trial
+            );
+            return Err(Error::config("replay.seams", problem));
+        }
         if r.period > l.length {
             let problem = format!(
                 "{} is more than `learner.length` {}, so steps between windows would never be learnt",

@@ -9,7 +9,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"MRLREPLY";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,8 +81,7 @@ impl<'a> Run<'a> {
             begin(&mut parts)?;
         }
         let start_step = progress.steps;
-        let logger_options =
-            LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
+        let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
         if start_step == 0 {
             logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
@@ -256,7 +255,7 @@ impl<'a> Run<'a> {
         let cells = [
             ("charts/episodic_return", s.episodic_return.get()),
             ("charts/episodic_length", s.episodic_length.get()),
-            ("charts/SPS", Some(s.steps as f64 / seconds)),
+            ("charts/SPS", (s.steps > 0).then(|| s.steps as f64 / seconds)),
             ("charts/epsilon_mean", Some(epsilon)),
             ("eval/return_mean", eval.map(|e| e.0)),
             ("eval/best_return", eval.and(self.progress.best).map(|b| b.0)),
@@ -268,7 +267,7 @@ impl<'a> Run<'a> {
             ("replay/size", Some(p.replay.len_steps() as f64)),
             ("replay/priority_mean", Some(f64::from(p.replay.priority_mean()))),
             ("replay/stale_handles", Some(p.replay.stale_total() as f64)),
-            ("learner/updates_per_s", Some(s.updates as f64 / seconds)),
+            ("learner/updates_per_s", (s.steps > 0).then(|| s.updates as f64 / seconds)),
             ("learner/delta_q", s.delta_q.get()),
         ];
         let cells: Vec<(&str, f64)> = cells.into_iter().filter_map(|(tag, v)| v.map(|v| (tag, v))).collect();
@@ -295,7 +294,8 @@ impl<'a> Run<'a> {
             metrics_bytes: self.logger.jsonl_len(),
             replay_saved: full,
         };
-        let snapshot = serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
+        let snapshot =
+            serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
         let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut p.replay) } else { None };
         self.checkpoints.save(SaveRequest {
             step: self.progress.steps,
@@ -376,8 +376,10 @@ fn begin(parts: &mut Parts) -> Result<()> {
 /// Puts a loaded checkpoint into freshly made parts.
 fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Result<Snapshot> {
     let bad = |problem: String| Error::checkpoint(&found.dir, problem);
-    let snapshot: Snapshot = serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
-    let optimizer = found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
+    let snapshot: Snapshot =
+        serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
+    let optimizer =
+        found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
     let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
     parts.learner.restore(&LearnerState {
         params: found.params,
@@ -394,7 +396,9 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     }
     let lost = parts.envs.restore(&snapshot.envs)?;
     if !lost.is_empty() {
-        eprintln!("warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact");
+        eprintln!(
+            "warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact"
+        );
     }
     resume_lanes(parts, &lost, snapshot.replay_saved)?;
     Ok(snapshot)
@@ -414,7 +418,8 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
             parts.replay.abandon(i);
             parts.actor.start_over(i);
             let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            parts.replay.begin(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal)?;
+            let carried = parts.actor.carries(batch.episode_number[i]);
+            parts.replay.begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
         }
     }
     Ok(())
