@@ -17,6 +17,12 @@ pub(super) struct Progress {
     pub episodes: u64,
     /// Learnt steps that are owed: the replay ratio times environment steps, less those done.
     pub credit: f64,
+    /// The run stopped among the updates of a step: the rest of them, and all that follows a step, is still due.
+    #[serde(default)]
+    pub learning: bool,
+    /// The replay began empty in mid-run: no updates and no debt until it holds what a first update needs.
+    #[serde(default)]
+    pub refilling: bool,
     /// Seconds of training.
     pub wall_s: f64,
     /// Last evaluation: mean and standard deviation.
