@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         self.parts.actor.set_weights(&self.weights)?;
         if self.options.init_from.is_some() && self.progress.steps == 0 {
             // whatever happens before the first checkpoint, a resume begins with the given weights
-            self.save()?;
+            self.save(false)?;
         }
         while self.progress.learning || self.progress.steps + copies <= self.config.train.steps {
             if !self.progress.learning {
@@ -245,11 +245,9 @@ impl<'a> Run<'a> {
             self.log(evaluated);
         }
         if due(c.checkpoint.every) || best {
-            self.save()?;
-            if best {
-                self.checkpoints.mark_best(steps)?;
-            }
+            self.save(best)?;
         }
+        self.checkpoints.poll()?;
         for line in self.logger.take_warnings() {
             self.console.warn(&line);
         }
@@ -308,7 +306,8 @@ impl<'a> Run<'a> {
         self.progress.since = super::metrics::Since { wall_s: wall, ..Default::default() };
     }
 
-    fn save(&mut self) -> Result<()> {
+    /// Writes a checkpoint; it gets durable in the background.
+    fn save(&mut self, best: bool) -> Result<()> {
         let wall_s = self.wall_s();
         self.logger.flush();
         let p = &mut self.parts;
@@ -329,7 +328,7 @@ impl<'a> Run<'a> {
         let snapshot =
             serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
         let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut p.replay) } else { None };
-        self.checkpoints.save(SaveRequest {
+        let request = SaveRequest {
             step: self.progress.steps,
             layout: p.learner.layout(),
             params: &state.params,
@@ -338,7 +337,8 @@ impl<'a> Run<'a> {
             config: &p.description.to_json(),
             state: &snapshot,
             replay,
-        })?;
+        };
+        self.checkpoints.save_behind(request, best)?;
         self.saved = true;
         Ok(())
     }
@@ -352,11 +352,9 @@ impl<'a> Run<'a> {
             self.saved = false;
         }
         if !self.saved {
-            self.save()?;
+            self.save(self.progress.best.is_some_and(|(_, step)| step == self.progress.steps))?;
         }
-        if self.progress.best.is_some_and(|(_, step)| step == self.progress.steps) {
-            self.checkpoints.mark_best(self.progress.steps)?;
-        }
+        self.checkpoints.finish()?;
         let p = &self.parts;
         let eval = self.progress.eval;
         let result = RunResult {

@@ -275,7 +275,7 @@ pub fn ck_1_a_new_process_in_the_middle_changes_nothing() {
     let runs = Runs::new();
     // Episodes have 51 learnt steps, a batch of 4 has 204: an update every second step.
     let sets = ["env.id=popgym-RepeatPreviousEasy-v0", "env.num_envs=1", "learner.replay_ratio=102", "eval.every=500"];
-    let sets = [&sets[..], &["checkpoint.every=500", "log.every=50", "replay.capacity=700"]].concat();
+    let sets = [&sets[..], &["checkpoint.every=500", "log.every=50", "replay.capacity=1100"]].concat();
     runs.whole("one", &[&sets[..], &["train.steps=2000"]].concat());
     runs.whole("two", &[&sets[..], &["train.steps=1000"]].concat());
     assert_eq!(runs.json("two/result.json")["updates"], 500);
@@ -385,10 +385,11 @@ pub fn sh_8_evaluation_changes_nothing() {
 
 /// RP-9: 100,000 acting steps with stored states take no more memory than 10,000, once the replay is full.
 pub fn rp_9_acting_does_not_grow() {
-    let peak = |steps: &str| {
+    let peak = |steps: u64| {
         let runs = Runs::new();
-        let sets =
-            ["learner.start_after=1000000", "replay.capacity=10000", "eval.every=0", "checkpoint.every=0", steps];
+        // One update, in the last step.
+        let (all, before) = (format!("train.steps={steps}"), format!("learner.start_after={}", steps - 1));
+        let sets = [&all[..], &before, "replay.capacity=10000", "eval.every=0", "checkpoint.every=0"];
         let mut child = runs.spawn(&train("r", &[WINDOWS, &sets].concat()));
         let mut peak = None;
         while child.try_wait().expect("a child").is_none() {
@@ -398,7 +399,7 @@ pub fn rp_9_acting_does_not_grow() {
         assert_eq!(child.wait().expect("ends").code(), Some(0));
         peak
     };
-    let (short, long) = (peak("train.steps=20000"), peak("train.steps=120000"));
+    let (short, long) = (peak(20_000), peak(120_000));
     // Where the system does not tell, there is nothing to compare.
     if let (Some(short), Some(long)) = (short, long) {
         assert!(long < short + 8 * 1024, "{short} KiB after 20,000 steps, {long} KiB after 120,000");
