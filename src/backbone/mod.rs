@@ -78,7 +78,7 @@ impl<D: Device> Clone for Sequence<'_, D> {
 }
 impl<D: Device> Copy for Sequence<'_, D> {}
 
-/// Buffers by the parts of a layout. State: part p is [B, len_p]. Tape and scratch: part p is [len_p].
+/// Buffers by the parts of a layout. State: part p is [B, len_p]. Tape and scratch: part p is `[len_p]`.
 pub struct Parts<D: Device> {
     /// One buffer per part, in the order of the layout.
     pub bufs: Vec<D::Tensor>,
@@ -108,7 +108,7 @@ pub fn state_len(layout: &[Part]) -> usize {
 }
 
 impl<D: Device> State<D> {
-    /// Row b as one host row [state_len], parts in layout order.
+    /// Row b as one host row `[state_len]`, parts in layout order.
     ///
     /// # Errors
     /// Device errors.
@@ -121,7 +121,7 @@ impl<D: Device> State<D> {
         Ok(())
     }
 
-    /// Sets row b from one host row [state_len].
+    /// Sets row b from one host row `[state_len]`.
     ///
     /// # Errors
     /// Device errors.

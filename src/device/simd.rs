@@ -1,5 +1,5 @@
 //! Vectors of f32 for the fast twins of the CPU ops: AVX-512, AVX2 with FMA, and portable arrays of eight.
-//! A twin is one [`Kernel`] generic over [`Lanes`]; [`Isa::run`] compiles it for the instruction set of the device.
+//! A twin is one `Kernel` generic over `Lanes`; `Isa::run` compiles it for the instruction set of the device.
 //! e^x = 2^n (1 + r + r² g(r)), n = round(x / ln 2), r = x − n ln 2, |r| ≤ ln 2 / 2; g is the Chebyshev interpolant of
 //! degree 4 (relative error 1e-8 before rounding). ln(1 + e) = 2w k(w²), w = e/(2 + e), k likewise of degree 4.
 
@@ -97,6 +97,15 @@ pub(crate) trait Kernel {
     fn run<L: Lanes>(self, l: L) -> Self::Out;
 }
 
+/// Floats to add to a scratch that is to be [`aligned`].
+pub(crate) const SLACK: usize = 16;
+
+/// The scratch from its first cache line on: vectors that straddle two lines cost twice.
+pub(crate) fn aligned(scratch: &mut [f32]) -> &mut [f32] {
+    let skip = scratch.as_ptr().align_offset(4 * SLACK).min(SLACK);
+    &mut scratch[skip..]
+}
+
 const E: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_555, 0.008_363_179, 0.001_392_618_4];
 const LN_1P: [f32; 5] = [1.0, 0.333_331_6, 0.200_122_98, 0.139_825_79, 0.140_788_89];
 const LN2_HI: f32 = 0.693_145_75;
@@ -129,6 +138,8 @@ pub(crate) trait Lanes: Copy {
     fn round(self, a: Self::V) -> Self::V;
     /// p 2ⁿ for whole n in [−151, 129].
     fn scale(self, p: Self::V, n: Self::V) -> Self::V;
+    /// |a| with the sign of b.
+    fn copysign(self, a: Self::V, b: Self::V) -> Self::V;
     /// Sum of the lanes in a fixed order.
     fn sum(self, a: Self::V) -> f32;
 
@@ -193,6 +204,18 @@ pub(crate) trait Lanes: Copy {
     fn sigmoid(self, x: Self::V) -> Self::V {
         let one = self.splat(1.0);
         self.div(one, self.add(one, self.exp(self.sub(self.splat(0.0), x))))
+    }
+
+    /// tanh x = sign(x) (1 − e) / (1 + e), e = e^−2|x|, without cancellation near 0.
+    #[inline(always)]
+    fn tanh(self, x: Self::V) -> Self::V {
+        let (zero, one) = (self.splat(0.0), self.splat(1.0));
+        let minus = self.min(x, self.sub(zero, x));
+        let (n, p) = self.exp_parts(self.max(self.splat(-104.0), self.add(minus, minus)));
+        let two_n = self.scale(one, n);
+        let difference = self.sub(self.sub(one, two_n), self.mul(two_n, p));
+        let sum = self.add(one, self.fma(two_n, p, two_n));
+        self.copysign(self.div(difference, sum), x)
     }
 
     /// ln(1 + e^x) = max(x, 0) + ln(1 + e^−|x|).
@@ -293,6 +316,10 @@ impl Lanes for Portable {
             let power = |k: i32| f32::from_bits(((k + 127) as u32) << 23);
             p * power(half) * power(n - half)
         })
+    }
+    #[inline(always)]
+    fn copysign(self, a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        each!(a, b => a.copysign(b))
     }
     #[inline(always)]
     fn sum(self, a: [f32; 8]) -> f32 {

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its own part
 
 pub mod alloc;
+pub mod cases_backbone;
 pub mod cases_replay;
 pub mod cases_value;
 pub mod counter;
@@ -11,3 +12,4 @@ pub mod golden_mamba;
 pub mod golden_rl;
 pub mod golden_rnn;
 pub mod net;
+pub mod oracle;

@@ -79,6 +79,12 @@ impl Lanes for Avx512 {
     method!(sqrt(a) = _mm512_sqrt_ps(a));
     method!(round(a) = _mm512_roundscale_ps::<0>(a));
     method!(scale(p, n) = _mm512_scalef_ps(p, n));
+    method!(
+        copysign(a, b) = {
+            let (sign, a, b) = (_mm512_set1_epi32(i32::MIN), _mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_andnot_si512(sign, a), _mm512_and_si512(sign, b)))
+        }
+    );
     #[inline(always)]
     fn sum(self, a: __m512) -> f32 {
         // SAFETY: the token proves that the CPU has the instructions.
@@ -116,6 +122,12 @@ impl Lanes for Avx2 {
     method!(min(a, b) = _mm256_min_ps(a, b));
     method!(sqrt(a) = _mm256_sqrt_ps(a));
     method!(round(a) = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
+    method!(
+        copysign(a, b) = {
+            let sign = _mm256_set1_ps(-0.0);
+            _mm256_or_ps(_mm256_andnot_ps(sign, a), _mm256_and_ps(sign, b))
+        }
+    );
     // two steps, since 2ⁿ itself may be outside the normal range
     method!(
         scale(p, n) = {

@@ -3,6 +3,7 @@
 //! Source: Loshchilov & Hutter, 2019; form of `torch.optim.AdamW`.
 
 mod cpu;
+mod fast;
 
 use crate::device::{Device, Slot};
 use crate::error::Result;

@@ -4,7 +4,7 @@
 
 use super::ConvShape;
 use crate::device::is_set;
-use crate::device::simd::{Kernel, Lanes};
+use crate::device::simd::{Kernel, Lanes, SLACK, aligned};
 
 const PAD: usize = 16;
 /// Steps, or taps, that are computed together.
@@ -14,7 +14,7 @@ const BLOCK: usize = 8;
 pub(super) fn scratch(s: ConvShape, train: bool) -> usize {
     let (pad, column) = (s.d_inner.next_multiple_of(PAD), (s.window() + s.time) * PAD);
     let backward = s.d_conv * pad + pad + column + s.window() * PAD;
-    s.d_conv * pad + column + if train { backward } else { 0 }
+    SLACK + s.d_conv * pad + column + if train { backward } else { 0 }
 }
 
 /// w [d_inner, K] as [K, pad].
@@ -81,7 +81,7 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) {
         let s = self.s;
-        let scratch = std::mem::take(&mut self.scratch);
+        let scratch = aligned(std::mem::take(&mut self.scratch));
         let (taps, column) = scratch.split_at_mut(s.d_conv * s.d_inner.next_multiple_of(PAD));
         transpose(s, self.w, taps);
         for b in 0..s.batch {
@@ -165,7 +165,7 @@ impl Kernel for Backward<'_> {
     fn run<L: Lanes>(mut self, l: L) {
         let s = self.s;
         let pad = s.d_inner.next_multiple_of(PAD);
-        let scratch = std::mem::take(&mut self.scratch);
+        let scratch = aligned(std::mem::take(&mut self.scratch));
         let (taps, rest) = scratch.split_at_mut(s.d_conv * pad);
         let (g_w, rest) = rest.split_at_mut(s.d_conv * pad);
         let (g_b, rest) = rest.split_at_mut(pad);

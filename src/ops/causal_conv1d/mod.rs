@@ -31,7 +31,7 @@ pub struct ConvIn<'a, T, M> {
     pub x: View<'a, T>,
     /// w, [d_inner, 1, d_conv], newest tap last.
     pub w: View<'a, T>,
-    /// b, [d_inner].
+    /// b, `[d_inner]`.
     pub b: Option<View<'a, T>>,
     /// 1: nothing before step t is seen, [T, B].
     pub reset: Option<View<'a, M>>,
@@ -47,7 +47,7 @@ pub struct ConvOut<'a, T> {
     pub window: ViewMut<'a, T>,
     /// The window before the first step, [B, d_conv − 1, d_inner], for the backward.
     pub window_tape: Option<ViewMut<'a, T>>,
-    /// Working memory, [conv_scratch].
+    /// Working memory, `[conv_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
@@ -71,7 +71,7 @@ pub struct ConvGrad<'a, T> {
     pub w: Slot,
     /// Place of b.
     pub b: Option<Slot>,
-    /// Working memory, [conv_scratch].
+    /// Working memory, `[conv_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 

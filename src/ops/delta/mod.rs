@@ -29,7 +29,7 @@ pub struct DeltaIn<'a, T> {
     pub q: View<'a, T>,
     /// W, [d_inner, dt_rank].
     pub w: View<'a, T>,
-    /// b, [d_inner].
+    /// b, `[d_inner]`.
     pub b: View<'a, T>,
 }
 

@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// The dueling combination as an op.
 pub trait Dueling: Device {
-    /// q [rows, actions] from value [rows] and advantage [rows, actions].
+    /// q [rows, actions] from value `[rows]` and advantage [rows, actions].
     ///
     /// # Errors
     /// `Shape` naming the argument.
@@ -21,7 +21,7 @@ pub trait Dueling: Device {
         q: ViewMut<'_, Self::Tensor>,
     ) -> Result<()>;
 
-    /// g_value [rows] = Σ g_q; g_advantage [rows, actions] = g_q − mean(g_q); overwritten.
+    /// g_value `[rows]` = Σ g_q; g_advantage [rows, actions] = g_q − mean(g_q); overwritten.
     ///
     /// # Errors
     /// `Shape` naming the argument.

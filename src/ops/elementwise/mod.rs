@@ -17,7 +17,7 @@ pub trait Elementwise: Device {
     /// # Errors
     /// `Shape` when the lengths differ.
     fn relu_bwd(&self, y: View<'_, Self::Tensor>, g: ViewMut<'_, Self::Tensor>) -> Result<()>;
-    /// y = x where keep[row] ≠ 0, else 0 (a branch: NaN is cleared), rows of `width`; no mask copies.
+    /// y = x where `keep[row]` ≠ 0, else 0 (a branch: NaN is cleared), rows of `width`; no mask copies.
     ///
     /// # Errors
     /// `Shape` when the lengths differ.

@@ -29,7 +29,7 @@ impl<F: Real> Gate for Cpu<F> {
         let rows = y.host().chunks_exact(s.width).zip(xz.host().chunks_exact(2 * s.width));
         for (out, (y, xz)) in out.chunks_exact_mut(s.width).zip(rows) {
             for ((out, &y), &z) in out.iter_mut().zip(y).zip(&xz[s.width..]) {
-                *out = y * z * sigmoid(z);
+                *out = y * (z * sigmoid(z));
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ impl Kernel for Forward<'_> {
                 let (at, w) = (row * width + i, L::N.min(width - i));
                 let z = l.load_part(self.xz, at + (row + 1) * width, w);
                 let y = l.load_part(self.y, at, w);
-                l.store_part(l.mul(l.mul(y, z), l.sigmoid(z)), self.out, at, w);
+                l.store_part(l.mul(y, l.mul(z, l.sigmoid(z))), self.out, at, w);
             }
         }
     }

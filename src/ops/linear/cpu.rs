@@ -3,6 +3,7 @@
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
+use super::fast::{FEW, FewRows};
 use super::{Linear, LinearGrad, LinearIn, LinearShape};
 use crate::device::{Cpu, Real, Slot, View, ViewMut};
 use crate::error::Result;
@@ -135,6 +136,11 @@ impl<F: Real> Linear for Cpu<F> {
     fn linear(&self, s: LinearShape, x: LinearIn<'_, Vec<F>>, y: ViewMut<'_, Vec<F>>, add: bool) -> Result<()> {
         s.check(self, &x)?;
         let y = y.get("linear", "y", s.rows * s.d_out)?;
+        if let (true, Some(y)) = (s.rows <= FEW, F::as_f32_mut(y)) {
+            let (d_in, d_out, b) = (s.d_in, s.d_out, x.b.map(|b| b.f32s()));
+            self.isa().run(FewRows { d_in, d_out, x: x.x.f32s(), w: x.w.f32s(), b, y, add });
+            return Ok(());
+        }
         let (w, rows) = (Matrix::new(x.w.host(), s.d_out, s.d_in), s.rows);
         times_transposed(Matrix::new(x.x.host(), rows, s.d_in), w, MatrixMut::new(y, rows, s.d_out), add);
         if let Some(b) = x.b {

@@ -1,6 +1,7 @@
 //! Linear map. y = x Wᵀ + b with W `[d_out, d_in]` as in PyTorch and its gradients.
 
 pub(crate) mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
@@ -23,7 +24,7 @@ pub struct LinearIn<'a, T> {
     pub x: View<'a, T>,
     /// W, [d_out, d_in].
     pub w: View<'a, T>,
-    /// b, [d_out].
+    /// b, `[d_out]`.
     pub b: Option<View<'a, T>>,
 }
 
@@ -37,7 +38,7 @@ pub struct LinearGrad<'a, T> {
     pub g_params: &'a mut T,
     /// Place of W, [d_out, d_in].
     pub w: Slot,
-    /// Place of b, [d_out].
+    /// Place of b, `[d_out]`.
     pub b: Option<Slot>,
 }
 

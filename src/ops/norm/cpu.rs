@@ -1,6 +1,7 @@
 //! Normalisation on the CPU.
 //! RMSNorm backward, x̂ = x / rms: g_x = (w g − x̂ mean(w g x̂)) / rms, g_w = Σ_rows g x̂. LayerNorm also takes mean(w g) away.
 
+use super::fast;
 use super::{Norm, NormShape};
 use crate::device::{Cpu, Real, Slot, View, ViewMut};
 use crate::error::Result;
@@ -23,6 +24,10 @@ fn moments<F: Real>(x: &[F], eps: f64) -> (F, F) {
 impl<F: Real> Norm for Cpu<F> {
     fn rms_norm(&self, s: NormShape, x: View<'_, Vec<F>>, w: View<'_, Vec<F>>, y: ViewMut<'_, Vec<F>>) -> Result<()> {
         s.check(self, "rms_norm", &[("x", &x), ("y", &y.read())], &w)?;
+        if F::SINGLE {
+            self.isa().run(fast::Forward { s, x: x.f32s(), w: w.f32s(), y: y.f32s() });
+            return Ok(());
+        }
         let w = w.host();
         for (x, y) in x.host().chunks_exact(s.width).zip(y.host().chunks_exact_mut(s.width)) {
             let k = inverse_rms(x, s.eps);
@@ -44,7 +49,13 @@ impl<F: Real> Norm for Cpu<F> {
     ) -> Result<()> {
         s.check(self, "rms_norm_bwd", &[("x", &x), ("g_y", &g_y), ("g_x", &g_x.read())], &w)?;
         Check::new(self, "rms_norm_bwd").slot("w", w_slot, g_params, &[("width", s.width)])?;
-        let (w, g_w, n) = (w.host(), &mut g_params[w_slot.range()], F::of(s.width as f64));
+        let (g_w, n) = (&mut g_params[w_slot.range()], F::of(s.width as f64));
+        if let Some(g_w) = F::as_f32_mut(g_w) {
+            let (x, w, g_y, g_x) = (x.f32s(), w.f32s(), g_y.f32s(), g_x.f32s());
+            self.isa().run(fast::Backward { s, x, w, g_y, g_x, add, g_w });
+            return Ok(());
+        }
+        let w = w.host();
         let rows = x.host().chunks_exact(s.width).zip(g_y.host().chunks_exact(s.width));
         for (g_x, (x, g)) in g_x.host().chunks_exact_mut(s.width).zip(rows) {
             let k = inverse_rms(x, s.eps);
@@ -68,7 +79,12 @@ impl<F: Real> Norm for Cpu<F> {
         y: ViewMut<'_, Vec<F>>,
     ) -> Result<()> {
         s.check(self, "layer_norm", &[("x", &x), ("y", &y.read())], &w)?;
-        let (w, b) = (w.host(), b.get("layer_norm", "b", s.width)?);
+        Check::new(self, "layer_norm").view("b", &b, &[("width", s.width)])?;
+        if F::SINGLE {
+            self.isa().run(fast::LayerForward { s, x: x.f32s(), w: w.f32s(), b: b.f32s(), y: y.f32s() });
+            return Ok(());
+        }
+        let (w, b) = (w.host(), b.host());
         for (x, y) in x.host().chunks_exact(s.width).zip(y.host().chunks_exact_mut(s.width)) {
             let (mean, k) = moments(x, s.eps);
             for i in 0..s.width {
@@ -93,6 +109,12 @@ impl<F: Real> Norm for Cpu<F> {
         let c = Check::new(self, "layer_norm_bwd");
         c.slot("w", w_slot, g_params, &[("width", s.width)])?;
         c.slot("b", b_slot, g_params, &[("width", s.width)])?;
+        if let Some(g_params) = F::as_f32_mut(g_params) {
+            let (x, w, g_y, g_x) = (x.f32s(), w.f32s(), g_y.f32s(), g_x.f32s());
+            let (w_at, b_at) = (w_slot.at, b_slot.at);
+            self.isa().run(fast::LayerBackward { s, x, w, g_y, g_x, g_params, w_at, b_at });
+            return Ok(());
+        }
         let (w, n) = (w.host(), F::of(s.width as f64));
         let rows = x.host().chunks_exact(s.width).zip(g_y.host().chunks_exact(s.width));
         for (g_x, (x, g)) in g_x.host().chunks_exact_mut(s.width).zip(rows) {

@@ -2,6 +2,7 @@
 //! LayerNorm: y = w (x − mean) / √(var + ε) + b (Ba et al., 2016).
 
 mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

@@ -1,13 +1,14 @@
 //! LSTM and GRU on the CPU: per step one product with W_hh for all rows, then the gates.
 
+use super::fast;
 use super::{Cell, Recurrent, RecurrentGrad, RecurrentIn, RecurrentOut, RecurrentShape};
-use crate::device::{Cpu, Real, host_mask, is_set};
+use crate::device::{Cpu, Isa, Real, host_mask, is_set};
 use crate::error::Result;
 use crate::ops::gate::cpu::sigmoid;
 use crate::ops::linear::cpu::{Matrix, MatrixMut, add_rows, add_transposed_times, times, times_transposed};
 
 /// Fields of the tape for step t, each [B, H].
-fn field(s: RecurrentShape, k: usize, t: usize) -> std::ops::Range<usize> {
+pub(super) fn field(s: RecurrentShape, k: usize, t: usize) -> std::ops::Range<usize> {
     let step = s.batch * s.hidden;
     let at = (k * s.time + t) * step;
     at..at + step
@@ -23,6 +24,7 @@ fn clear<F: Real>(s: RecurrentShape, reset: Option<&[u8]>, t: usize, state: &mut
 }
 
 /// One step of all rows. `gh` = W_hh h + b_hh. Writes h (and c), and the fields after the states when there is a tape.
+#[allow(clippy::needless_range_loop)] // `at` names the same place in every buffer
 fn step<F: Real>(
     s: RecurrentShape,
     gx: &[F],
@@ -108,6 +110,7 @@ fn step_bwd<F: Real>(
 }
 
 fn forward<F: Real>(
+    isa: Isa,
     s: RecurrentShape,
     x: RecurrentIn<'_, Vec<F>, Vec<u8>>,
     out: RecurrentOut<'_, Vec<F>>,
@@ -133,18 +136,26 @@ fn forward<F: Real>(
         }
         let (state, weights) = (Matrix::new(&*h, s.batch, s.hidden), Matrix::new(w_hh, w, s.hidden));
         times_transposed(state, weights, MatrixMut::new(gh, s.batch, w), true);
-        let mut save = |k: usize, at: usize, v: F| {
-            if let Some(tape) = tape.as_mut() {
-                tape[field(s, k, t).start + at] = v;
-            }
-        };
-        step(s, &gx[t * s.batch * w..][..s.batch * w], gh, h, c.as_deref_mut(), &mut save);
+        let gx = &gx[t * s.batch * w..][..s.batch * w];
+        if let (Some(gx), Some(gh), Some(h)) = (F::as_f32(gx), F::as_f32(gh), F::as_f32_mut(h)) {
+            let c = c.as_deref_mut().and_then(F::as_f32_mut);
+            let tape = tape.as_deref_mut().and_then(F::as_f32_mut);
+            isa.run(fast::Step { s, t, gx, gh, h, c, tape });
+        } else {
+            let mut save = |k: usize, at: usize, v: F| {
+                if let Some(tape) = tape.as_mut() {
+                    tape[field(s, k, t).start + at] = v;
+                }
+            };
+            step(s, gx, gh, h, c.as_deref_mut(), &mut save);
+        }
         y[t * rows..(t + 1) * rows].copy_from_slice(h);
     }
     Ok(())
 }
 
 fn backward<F: Real>(
+    isa: Isa,
     s: RecurrentShape,
     x: RecurrentIn<'_, Vec<F>, Vec<u8>>,
     g: RecurrentGrad<'_, Vec<F>>,
@@ -164,7 +175,15 @@ fn backward<F: Real>(
     for t in (0..s.time).rev() {
         g_h.iter_mut().zip(&g_y[t * rows..(t + 1) * rows]).for_each(|(h, &y)| *h += y);
         let step = t * s.batch * w..(t + 1) * s.batch * w;
-        step_bwd(s, tape, t, &mut g_gx[step.clone()], &mut g_gh[step.clone()], g_h, g_c);
+        let (now_gx, now_gh) = (&mut g_gx[step.clone()], &mut g_gh[step.clone()]);
+        if F::SINGLE {
+            let tape = F::as_f32(tape).unwrap_or_default();
+            let [g_gx, g_gh, g_h, g_c] =
+                [now_gx, now_gh, &mut *g_h, &mut *g_c].map(|x| F::as_f32_mut(x).unwrap_or_default());
+            isa.run(fast::StepBackward { s, t, tape, g_gx, g_gh, g_h, g_c });
+        } else {
+            step_bwd(s, tape, t, now_gx, now_gh, g_h, g_c);
+        }
         let weights = Matrix::new(w_hh, w, s.hidden);
         times(Matrix::new(&g_gh[step], s.batch, w), weights, MatrixMut::new(g_h, s.batch, s.hidden), true);
         clear(s, reset, t, g_h);
@@ -199,7 +218,7 @@ impl<F: Real> Recurrent for Cpu<F> {
         s.check_gx(self, &x.gx)?;
         s.check_out(self, &out)?;
         out.scratch.len = s.batch * s.width();
-        forward(s, x, out)
+        forward(self.isa(), s, x, out)
     }
 
     fn recurrent_bwd(
@@ -210,6 +229,6 @@ impl<F: Real> Recurrent for Cpu<F> {
     ) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_grad(self, &g)?;
-        backward(s, x, g)
+        backward(self.isa(), s, x, g)
     }
 }

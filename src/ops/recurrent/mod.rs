@@ -4,6 +4,7 @@
 //! Source: Hochreiter & Schmidhuber, 1997; Cho et al., 2014; form and row order of `torch.nn.LSTM` and `torch.nn.GRU`.
 
 mod cpu;
+mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
@@ -71,7 +72,7 @@ pub struct RecurrentOut<'a, T> {
     pub c: Option<ViewMut<'a, T>>,
     /// [fields, T, B, H] for the backward.
     pub tape: Option<ViewMut<'a, T>>,
-    /// Working memory, [recurrent_scratch].
+    /// Working memory, `[recurrent_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
@@ -97,7 +98,7 @@ pub struct RecurrentGrad<'a, T> {
     pub w_hh: Slot,
     /// Place of b_hh.
     pub b_hh: Slot,
-    /// Working memory, [recurrent_scratch].
+    /// Working memory, `[recurrent_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 

@@ -7,6 +7,7 @@ use crate::error::Result;
 
 type Reset<'a> = Option<&'a [u8]>;
 
+#[allow(clippy::needless_range_loop)] // i and n are the formula's
 fn forward<F: Real>(
     s: ScanShape,
     x: ScanIn<'_, Vec<F>, Vec<u8>>,
@@ -42,6 +43,7 @@ fn forward<F: Real>(
     Ok(())
 }
 
+#[allow(clippy::needless_range_loop)] // as above
 fn backward<F: Real>(
     s: ScanShape,
     x: ScanIn<'_, Vec<F>, Vec<u8>>,

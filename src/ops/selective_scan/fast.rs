@@ -5,28 +5,27 @@
 
 use super::{CHECKPOINT_EVERY as CHUNK, ScanShape};
 use crate::device::is_set;
-use crate::device::simd::{Kernel, Lanes};
+use crate::device::simd::{Kernel, Lanes, SLACK, aligned};
 
 /// Most lanes of a vector; rows of the scratch are padded to it.
 const PAD: usize = 16;
-/// Most states of a group.
-const GROUP: usize = 16;
+/// Most states of a group in the backward, so that its chunk stays in the first cache.
+const GROUP: usize = 8;
 
 /// Floats of scratch: A, and for the backward g_A, g_h, g_D and one chunk's h, exp(Δ A), g_B, g_C.
 pub(super) fn scratch(s: ScanShape, train: bool) -> usize {
     let pad = s.d_inner.next_multiple_of(PAD);
     let chunk = (4 * CHUNK + 1) * GROUP * PAD;
-    if train { 3 * s.d_state * pad + pad + chunk } else { s.d_state * pad }
+    SLACK + if train { 3 * s.d_state * pad + pad + chunk } else { s.d_state * pad }
 }
 
-/// Calls `$f::<L, NB>($args)` for groups of states that add up to all of them, the widest first.
+/// Runs `$call` for groups of `NB` states from `n0` that add up to all of them, of `$widest` at most, the widest first.
 macro_rules! groups {
-    ($l:ident, $n_state:expr, |$n0:ident, $nb:ident| $call:expr) => {
+    ($l:ident, $n_state:expr, $widest:expr, |$n0:ident, $nb:ident| $call:expr) => {
         let mut $n0 = 0;
         while $n0 < $n_state {
             let left = $n_state - $n0;
-            // eight vectors of h are what sixteen registers can hold
-            if left >= 16 && L::N == 16 {
+            if left >= 16 && $widest >= 16 {
                 const $nb: usize = 16;
                 $call;
                 $n0 += 16;
@@ -47,24 +46,31 @@ macro_rules! groups {
     };
 }
 
-/// A = −exp(A_log) as [d_state, pad], zeros in the padding.
+/// Place of state n of the block of channels c0.. in the scratch's [blocks, d_state, lanes].
+#[inline(always)]
+fn place<L: Lanes>(s: ScanShape, c0: usize, n: usize) -> usize {
+    (c0 / L::N * s.d_state + n) * L::N
+}
+
+/// A = −exp(A_log) as [blocks, d_state, lanes], zeros in the padding. First the transposition, then e^x on whole
+/// vectors: this is a good part of a single step's time.
 #[inline(always)]
 fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
-    let pad = s.d_inner.next_multiple_of(PAD);
-    let mut part = [0.0; PAD];
-    for n in 0..s.d_state {
-        a[n * pad + s.d_inner..(n + 1) * pad].fill(0.0);
-    }
-    for i in 0..s.d_inner {
-        let row = &a_log[i * s.d_state..(i + 1) * s.d_state];
-        let mut n = 0;
-        while n < s.d_state {
-            let w = L::N.min(s.d_state - n);
-            l.store(l.exp(l.load_part(row, n, w)), &mut part, 0);
-            for (k, v) in part[..w].iter().enumerate() {
-                a[(n + k) * pad + i] = -v;
+    let blocks = a_log.chunks(L::N * s.d_state).zip(a.chunks_exact_mut(L::N * s.d_state));
+    for (rows, block) in blocks {
+        let w = rows.len() / s.d_state;
+        for (n, to) in block.chunks_exact_mut(L::N).enumerate() {
+            for (to, row) in to.iter_mut().zip(rows.chunks_exact(s.d_state)) {
+                *to = row[n];
             }
-            n += w;
+            to[w..].fill(0.0);
+        }
+        for n in 0..s.d_state {
+            let v = l.sub(l.splat(0.0), l.exp(l.load(block, n * L::N)));
+            l.store(v, block, n * L::N);
+        }
+        if w < L::N {
+            block.chunks_exact_mut(L::N).for_each(|row| row[w..].fill(0.0));
         }
     }
 }
@@ -74,6 +80,17 @@ fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
 fn scalars<const NB: usize>(x: &[f32], at: usize) -> [f32; NB] {
     let mut out = [0.0; NB];
     out.copy_from_slice(&x[at..at + NB]);
+    out
+}
+
+/// `NB` vectors that lie one after another.
+#[inline(always)]
+fn vectors<L: Lanes, const NB: usize>(l: L, x: &[f32], at: usize) -> [L::V; NB] {
+    let x = &x[at..at + NB * L::N];
+    let mut out = [l.splat(0.0); NB];
+    for (n, out) in out.iter_mut().enumerate() {
+        *out = l.load(x, n * L::N);
+    }
     out
 }
 
@@ -98,6 +115,7 @@ impl Kernel for Forward<'_> {
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) {
         let s = self.s;
+        self.scratch = aligned(std::mem::take(&mut self.scratch));
         transpose_a(l, s, self.a_log, self.scratch);
         let row_len = s.d_state * s.d_inner;
         for b in 0..s.batch {
@@ -107,7 +125,8 @@ impl Kernel for Forward<'_> {
                     tape[at..at + row_len].copy_from_slice(&self.h[b * row_len..(b + 1) * row_len]);
                 }
                 let steps = t0..(t0 + CHUNK).min(s.time);
-                groups!(l, s.d_state, |n0, NB| {
+                // as many vectors of h as the registers hold
+                groups!(l, s.d_state, L::N, |n0, NB| {
                     for c0 in (0..s.d_inner).step_by(L::N) {
                         self.block::<L, NB>(l, b, steps.clone(), n0, c0);
                     }
@@ -129,13 +148,13 @@ impl Forward<'_> {
         c0: usize,
     ) {
         let (s, e) = (self.s, self.s.d_inner);
-        let (pad, w) = (e.next_multiple_of(PAD), L::N.min(e - c0));
+        let w = L::N.min(e - c0);
         let h_at = |n: usize| (b * s.d_state + n0 + n) * e + c0;
         let mut h = [l.splat(0.0); NB];
         for (n, h) in h.iter_mut().enumerate() {
             *h = l.load_part(self.h, h_at(n), w);
         }
-        let a: [L::V; NB] = std::array::from_fn(|n| l.load(self.scratch, (n0 + n) * pad + c0));
+        let a = vectors::<L, NB>(l, self.scratch, place::<L>(s, c0, n0));
         for t in steps {
             let row = t * s.batch + b;
             let at = row * e + c0;
@@ -185,13 +204,13 @@ pub(super) struct Backward<'a> {
 
 /// Parts of the backward's scratch.
 struct Work<'a> {
-    /// [d_state, pad].
+    /// [blocks, d_state, lanes].
     a: &'a [f32],
-    /// [d_state, pad].
+    /// [blocks, d_state, lanes].
     g_a: &'a mut [f32],
-    /// Gradient of h of the row at hand, [d_state, pad].
+    /// Gradient of h of the row at hand, [blocks, d_state, lanes].
     g_h: &'a mut [f32],
-    /// [pad].
+    /// `[pad]`.
     g_d: &'a mut [f32],
     /// h before each step of the chunk and after the last, [CHUNK + 1, GROUP, lanes].
     h: &'a mut [f32],
@@ -209,14 +228,15 @@ impl Kernel for Backward<'_> {
     fn run<L: Lanes>(mut self, l: L) {
         let (s, e) = (self.s, self.s.d_inner);
         let pad = e.next_multiple_of(PAD);
-        let scratch = std::mem::take(&mut self.scratch);
+        let scratch = aligned(std::mem::take(&mut self.scratch));
         let (a, rest) = scratch.split_at_mut(s.d_state * pad);
         let (g_a, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_h, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_d, rest) = rest.split_at_mut(pad);
         let (h, rest) = rest.split_at_mut((CHUNK + 1) * GROUP * PAD);
         let (a_bar, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
-        let (g_b, g_c) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (g_b, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (g_c, _) = rest.split_at_mut(CHUNK * GROUP * PAD);
         transpose_a(l, s, self.a_log, a);
         g_a.fill(0.0);
         g_d.fill(0.0);
@@ -225,16 +245,18 @@ impl Kernel for Backward<'_> {
             w.g_h.fill(0.0);
             if let Some(from) = self.g_h_out {
                 for n in 0..s.d_state {
-                    w.g_h[n * pad..n * pad + e].copy_from_slice(&from[(b * s.d_state + n) * e..][..e]);
+                    let row = &from[(b * s.d_state + n) * e..][..e];
+                    row.iter().enumerate().for_each(|(i, &g)| w.g_h[place::<L>(s, i, n) + i % L::N] = g);
                 }
             }
             for chunk in (0..s.checkpoints()).rev() {
                 let steps = chunk * CHUNK..((chunk + 1) * CHUNK).min(s.time);
-                groups!(l, s.d_state, |n0, NB| self.group::<L, NB>(l, &mut w, b, steps.clone(), n0));
+                groups!(l, s.d_state, GROUP, |n0, NB| self.group::<L, NB>(l, &mut w, b, steps.clone(), n0));
             }
             if let Some(to) = self.g_h.as_mut() {
                 for n in 0..s.d_state {
-                    to[(b * s.d_state + n) * e..][..e].copy_from_slice(&w.g_h[n * pad..n * pad + e]);
+                    let row = &mut to[(b * s.d_state + n) * e..][..e];
+                    row.iter_mut().enumerate().for_each(|(i, g)| *g = w.g_h[place::<L>(s, i, n) + i % L::N]);
                 }
             }
         }
@@ -242,7 +264,8 @@ impl Kernel for Backward<'_> {
             self.g_params[self.d_at + i] += w.g_d[i];
             for n in 0..s.d_state {
                 // dA / dA_log = A
-                self.g_params[self.a_at + i * s.d_state + n] += w.g_a[n * pad + i] * w.a[n * pad + i];
+                let at = place::<L>(s, i, n) + i % L::N;
+                self.g_params[self.a_at + i * s.d_state + n] += w.g_a[at] * w.a[at];
             }
         }
     }
@@ -288,12 +311,13 @@ impl Backward<'_> {
         c0: usize,
     ) {
         let (s, e) = (self.s, self.s.d_inner);
-        let (pad, width) = (e.next_multiple_of(PAD), L::N.min(e - c0));
-        let a: [L::V; NB] = std::array::from_fn(|n| l.load(w.a, (n0 + n) * pad + c0));
+        let width = L::N.min(e - c0);
+        let a = vectors::<L, NB>(l, w.a, place::<L>(s, c0, n0));
         let tape = (steps.start / CHUNK * s.batch + b) * s.d_state + n0;
-        let mut h: [L::V; NB] = std::array::from_fn(|n| l.load_part(self.h_tape, (tape + n) * e + c0, width));
-        for n in 0..NB {
-            l.store(h[n], w.h, n * L::N);
+        let mut h = [l.splat(0.0); NB];
+        for (n, h) in h.iter_mut().enumerate() {
+            *h = l.load_part(self.h_tape, (tape + n) * e + c0, width);
+            l.store(*h, w.h, n * L::N);
         }
         for (j, t) in steps.enumerate() {
             let row = t * s.batch + b;
@@ -304,12 +328,14 @@ impl Backward<'_> {
             let b_t = scalars::<NB>(self.q, row * s.width() + s.dt_rank + n0);
             let delta = l.load_part(self.delta, at, width);
             let du = l.mul(delta, l.load_part(self.u, at, width));
-            let (now, next) = (j * NB * L::N, (j + 1) * NB * L::N);
-            for n in 0..NB {
+            let now = j * NB * L::N;
+            let to_a_bar = &mut w.a_bar[now..now + NB * L::N];
+            let to_h = &mut w.h[now + NB * L::N..now + 2 * NB * L::N];
+            for (n, h) in h.iter_mut().enumerate() {
                 let a_bar = l.exp_neg(l.mul(delta, a[n]));
-                h[n] = l.fma(a_bar, h[n], l.mul(du, l.splat(b_t[n])));
-                l.store(a_bar, w.a_bar, now + n * L::N);
-                l.store(h[n], w.h, next + n * L::N);
+                *h = l.fma(a_bar, *h, l.mul(du, l.splat(b_t[n])));
+                l.store(a_bar, to_a_bar, n * L::N);
+                l.store(*h, to_h, n * L::N);
             }
         }
     }
@@ -326,33 +352,40 @@ impl Backward<'_> {
         c0: usize,
     ) {
         let (s, e) = (self.s, self.s.d_inner);
-        let (pad, width) = (e.next_multiple_of(PAD), L::N.min(e - c0));
-        let zero = l.splat(0.0);
-        let mut g_h: [L::V; NB] = std::array::from_fn(|n| l.load(w.g_h, (n0 + n) * pad + c0));
+        let (width, block, zero) = (L::N.min(e - c0), NB * L::N, l.splat(0.0));
+        let state = place::<L>(s, c0, n0);
+        let mut g_h = vectors::<L, NB>(l, w.g_h, state);
+        let a = &w.a[state..state + block];
+        let g_a = &mut w.g_a[state..state + block];
         for (j, t) in steps.enumerate().rev() {
             let row = t * s.batch + b;
-            let (at, clear) = (row * e + c0, is_set(self.reset, row));
+            let at = row * e + c0;
             let b_at = row * s.width() + s.dt_rank + n0;
             let (b_t, c_t) = (scalars::<NB>(self.q, b_at), scalars::<NB>(self.q, b_at + s.d_state));
             let (delta, u) = (l.load_part(self.delta, at, width), l.load_part(self.u, at, width));
             let (g_y, du) = (l.load_part(self.g_y, at, width), l.mul(delta, u));
-            let (now, next) = (j * NB * L::N, (j + 1) * NB * L::N);
+            let now = j * block;
+            let (before, after) = w.h[now..now + 2 * block].split_at(block);
+            let a_bar = &w.a_bar[now..now + block];
+            let (g_b, g_c) = (&mut w.g_b[now..now + block], &mut w.g_c[now..now + block]);
             // gradients of Δ u and, through exp(Δ A), of Δ
             let (mut g_du, mut g_delta) = (zero, zero);
-            for n in 0..NB {
+            for (n, g_h) in g_h.iter_mut().enumerate() {
                 let k = n * L::N;
-                let g = l.fma(g_y, l.splat(c_t[n]), g_h[n]);
-                l.store(l.fma(g_y, l.load(w.h, next + k), l.load(w.g_c, now + k)), w.g_c, now + k);
-                l.store(l.fma(g, du, l.load(w.g_b, now + k)), w.g_b, now + k);
+                let g = l.fma(g_y, l.splat(c_t[n]), *g_h);
+                l.store(l.fma(g_y, l.load(after, k), l.load(g_c, k)), g_c, k);
+                l.store(l.fma(g, du, l.load(g_b, k)), g_b, k);
                 g_du = l.fma(g, l.splat(b_t[n]), g_du);
-                if clear {
-                    g_h[n] = zero; // nothing passes a reset
-                } else {
-                    let a_at = (n0 + n) * pad + c0;
-                    g_h[n] = l.mul(g, l.load(w.a_bar, now + k));
-                    let through = l.mul(g_h[n], l.load(w.h, now + k));
-                    g_delta = l.fma(through, l.load(w.a, a_at), g_delta);
-                    l.store(l.fma(through, delta, l.load(w.g_a, a_at)), w.g_a, a_at);
+                *g_h = l.mul(g, l.load(a_bar, k));
+            }
+            if is_set(self.reset, row) {
+                g_h = [zero; NB]; // nothing passes a reset
+            } else {
+                for (n, g_h) in g_h.iter().enumerate() {
+                    let k = n * L::N;
+                    let through = l.mul(*g_h, l.load(before, k));
+                    g_delta = l.fma(through, l.load(a, k), g_delta);
+                    l.store(l.fma(through, delta, l.load(g_a, k)), g_a, k);
                 }
             }
             let (mut g_u, mut g_delta) = (l.mul(g_du, delta), l.fma(g_du, u, g_delta));
@@ -367,7 +400,7 @@ impl Backward<'_> {
             l.store_part(g_delta, self.g_delta, at, width);
         }
         for (n, g) in g_h.iter().enumerate() {
-            l.store(*g, w.g_h, (n0 + n) * pad + c0);
+            l.store(*g, w.g_h, state + n * L::N);
         }
     }
 }

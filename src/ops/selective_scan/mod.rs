@@ -40,7 +40,7 @@ pub struct ScanIn<'a, T, M> {
     pub q: View<'a, T>,
     /// A_log, [d_inner, d_state].
     pub a_log: View<'a, T>,
-    /// D, [d_inner].
+    /// D, `[d_inner]`.
     pub d_skip: View<'a, T>,
     /// 1: h is cleared before step t, [T, B].
     pub reset: Option<View<'a, M>>,
@@ -54,7 +54,7 @@ pub struct ScanOut<'a, T> {
     pub h: ViewMut<'a, T>,
     /// h before steps 0, k, 2k, ..., [⌈T/k⌉, B, d_state, d_inner], for the backward.
     pub h_tape: Option<ViewMut<'a, T>>,
-    /// Working memory, [scan_scratch].
+    /// Working memory, `[scan_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
@@ -80,7 +80,7 @@ pub struct ScanGrad<'a, T> {
     pub a_log: Slot,
     /// Place of D.
     pub d_skip: Slot,
-    /// Working memory, [scan_scratch].
+    /// Working memory, `[scan_scratch]`.
     pub scratch: ViewMut<'a, T>,
 }
 
