@@ -333,3 +333,20 @@ fn a_signal_while_waiting_for_the_end_of_a_step_is_heard() {
     let progress = &state["state"]["progress"];
     assert!(progress["learning"] == true && progress["credit"].as_f64() > Some(0.0), "{progress}");
 }
+
+#[test]
+fn a_signal_during_an_evaluation_is_heard() {
+    let runs = Runs::new();
+    let mut child = runs.spawn(&train("r", &["eval.every=80", "eval.episodes=1000000", "train.steps=1600"]));
+    runs.wait(&mut child, "the run", || runs.path("r/metrics.jsonl").exists());
+    std::thread::sleep(Duration::from_millis(700));
+    let begun = std::time::Instant::now();
+    signal(&child, "kill -TERM PID");
+    let d = Done::from(child.wait_with_output().expect("ends"));
+    assert!(d.code == 3 && begun.elapsed() < Duration::from_secs(10), "{} in {:?}: {}", d.code, begun.elapsed(), d.err);
+    // The step counts, but it is not over: its evaluation and log line are still due.
+    assert_eq!(newest_step(&runs.path("r")), 80);
+    assert!(rows(&runs.path("r")).is_empty());
+    let state = runs.json("r/checkpoints/step-80/state.json");
+    assert_eq!(state["state"]["progress"]["learning"], true);
+}

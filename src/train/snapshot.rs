@@ -17,7 +17,7 @@ pub(super) struct Progress {
     pub episodes: u64,
     /// Learnt steps that are owed: the replay ratio times environment steps, less those done.
     pub credit: f64,
-    /// The run stopped among the updates of a step: the rest of them, and all that follows a step, is still due.
+    /// The run stopped in a step after its acting: the rest of its updates, its evaluation, its log line are still due.
     #[serde(default)]
     pub learning: bool,
     /// The replay began empty in mid-run: no updates and no debt until it holds what a first update needs.

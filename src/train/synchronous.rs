@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::evaluation::evaluate_weights;
+use super::evaluation::{Play, evaluate_until};
 use super::lock::RunLock;
 use super::result::{RunResult, Stopped};
 use super::setup::{Parts, initial_weights, make_env, replay_config};
@@ -144,9 +144,8 @@ impl<'a> Run<'a> {
             if !self.learn()? {
                 return Ok(Stopped::Interrupted);
             }
-            self.progress.learning = false;
-            if self.after_step(copies)? {
-                return Ok(Stopped::StopReturn);
+            if let Some(stopped) = self.after_step(copies)? {
+                return Ok(stopped);
             }
         }
         Ok(Stopped::Finished)
@@ -231,16 +230,19 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Evaluation, log line, checkpoint where due. True when `train.stop_return` is reached.
-    fn after_step(&mut self, copies: u64) -> Result<bool> {
+    /// Evaluation, log line, checkpoint where due. A reason to stop: `train.stop_return` is reached, or a stop request cut
+    /// the evaluation short, which is then still due.
+    fn after_step(&mut self, copies: u64) -> Result<Option<Stopped>> {
         let (steps, c) = (self.progress.steps, self.config);
         let due = |every: u64| every > 0 && steps / every > (steps - copies) / every;
         self.console.update(steps, self.progress.eval.map(|e| e.0).or(self.progress.since.episodic_return.get()));
         let evaluated = due(c.eval.every) || steps + copies > c.train.steps;
         let mut best = false;
         if evaluated {
-            best = self.evaluate()?;
+            let Some(new) = self.evaluate()? else { return Ok(Some(Stopped::Interrupted)) };
+            best = new;
         }
+        self.progress.learning = false;
         if evaluated || due(c.log.every) {
             self.log(evaluated);
         }
@@ -251,17 +253,19 @@ impl<'a> Run<'a> {
         for line in self.logger.take_warnings() {
             self.console.warn(&line);
         }
-        Ok(evaluated && c.train.stop_return.is_some_and(|goal| self.progress.eval.is_some_and(|e| e.0 >= goal)))
+        let reached = c.train.stop_return.is_some_and(|goal| self.progress.eval.is_some_and(|e| e.0 >= goal));
+        Ok((evaluated && reached).then_some(Stopped::StopReturn))
     }
 
-    /// Greedy episodes with today's weights; true for a new best mean.
-    fn evaluate(&mut self) -> Result<bool> {
+    /// Greedy episodes with today's weights; true for a new best mean, None when a stop request came first.
+    fn evaluate(&mut self) -> Result<Option<bool>> {
         let (c, p) = (self.config, &self.parts);
         p.learner.weights(&mut self.weights)?;
         let params = Params::new(&p.dev, self.eval_net.layout().clone(), &self.weights)?;
         let seed = c.train.seed.wrapping_add(self.progress.steps);
-        let shards = c.train.shards;
-        let played = evaluate_weights(&p.dev, &self.eval_net, &params, &p.description, c.eval.episodes, seed, shards)?;
+        let play = Play { episodes: c.eval.episodes, seed, shards: c.train.shards };
+        let played = evaluate_until(&p.dev, &self.eval_net, &params, &p.description, play, &self.options.stop)?;
+        let Some(played) = played else { return Ok(None) };
         let mean = played.mean();
         self.progress.eval = Some((mean, played.std()));
         self.progress.eval_step = Some(self.progress.steps);
@@ -269,7 +273,7 @@ impl<'a> Run<'a> {
         if best {
             self.progress.best = Some((mean, self.progress.steps));
         }
-        Ok(best)
+        Ok(Some(best))
     }
 
     fn wall_s(&self) -> f64 {
@@ -344,11 +348,13 @@ impl<'a> Run<'a> {
     }
 
     /// Last evaluation, log line, checkpoint and result.
-    fn finish(mut self, stopped: Stopped) -> Result<RunResult> {
+    fn finish(mut self, mut stopped: Stopped) -> Result<RunResult> {
         let c = self.config;
         if stopped != Stopped::Interrupted && self.progress.eval_step != Some(self.progress.steps) {
-            self.evaluate()?;
-            self.log(true);
+            match self.evaluate()? {
+                Some(_) => self.log(true),
+                None => stopped = Stopped::Interrupted,
+            }
             self.saved = false;
         }
         if !self.saved {
