@@ -1,6 +1,7 @@
 //! The outer loop: act, store, learn, evaluate, log, save; and what the command asks of a run.
 
 mod evaluation;
+mod lock;
 mod metrics;
 mod result;
 mod setup;
@@ -12,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use evaluation::{EvalReport, Evaluation, evaluate, evaluate_weights};
+pub use lock::RunLock;
 pub use metrics::Mmer;
 pub use result::{RunResult, Stopped};
-pub use setup::{Footprint, Parts, footprint, make_env};
+pub use setup::{Footprint, Parts, footprint, initial_weights, make_env};
 pub use synchronous::run;
 
 /// How a run is started.

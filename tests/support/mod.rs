@@ -2,7 +2,6 @@
 #![allow(dead_code)] // each test file uses its own part
 
 pub mod alloc;
-pub mod cases_backbone;
 pub mod cases_acting;
 pub mod cases_backbone;
 pub mod cases_learner;
