@@ -143,6 +143,14 @@ pub trait DynEnv: Send {
     /// step before the first reset or after the end; the environment is then unchanged.
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step>;
 
+    /// Whether [`DynEnv::announce`] is worth calling: copies that live in one other process.
+    fn announces(&self) -> bool {
+        false
+    }
+    /// The action that the next `step` will be called with, so that many copies can be stepped in one go.
+    fn announce(&mut self, _action: ActionRef<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Whether some joint actions can be illegal.
     fn has_legal_mask(&self) -> bool {
         false

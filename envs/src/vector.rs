@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::{ActionBuffer, ActionRef, ObsBuffer};
+use crate::buffer::{ActionBuffer, ActionRef, ObsBuffer, ObsMut};
 use crate::env::{BoxEnv, EnvSpec, Step};
 use crate::error::{EnvError, Result};
 use crate::seed::episode_seed;
@@ -78,87 +78,142 @@ pub struct CopyState {
     pub episode_length: u32,
     /// It has ended and waits for its reset (`NextStep` only).
     pub over: bool,
+    /// A step of the copies failed: this episode cannot go on, a restored copy starts the next one.
+    #[serde(default)]
+    pub broken: bool,
 }
 
 /// FNV-1a offset basis.
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// One copy with everything it writes, so that copies can step in parallel.
+/// One copy: its environment and the running episode.
 struct Copy {
     env: BoxEnv,
     index: u64,
-    flat_len: usize,
-    obs: ObsBuffer,
-    final_obs: ObsBuffer,
-    legal: Vec<bool>,
-    final_legal: Vec<bool>,
-    step: Step,
-    valid: bool,
-    is_first: bool,
-    ended_return: f64,
-    ended_length: u32,
     now: CopyState,
 }
 
+/// Copy i's rows of a [`StepBatch`], so that copies write there directly and can step in parallel.
+struct Row<'a> {
+    obs: ObsMut<'a>,
+    final_obs: ObsMut<'a>,
+    reward: &'a mut f32,
+    terminated: &'a mut bool,
+    truncated: &'a mut bool,
+    legal: &'a mut [bool],
+    final_legal: &'a mut [bool],
+    is_first: &'a mut bool,
+    valid: &'a mut bool,
+    episode_return: &'a mut f64,
+    episode_length: &'a mut u32,
+    episode_number: &'a mut u64,
+}
+
+impl Row<'_> {
+    /// No transition in this row.
+    fn no_step(&mut self) {
+        *self.reward = 0.0;
+        *self.terminated = false;
+        *self.truncated = false;
+        *self.valid = false;
+    }
+}
+
+/// All rows of a batch, `[N]`. Every list but the masks has one entry per copy.
+fn rows(b: &mut StepBatch, flat_len: usize, n_actions: usize) -> impl Iterator<Item = Row<'_>> {
+    let mut obs = b.obs.view_mut().rows(flat_len);
+    let mut final_obs = b.final_obs.view_mut().rows(flat_len);
+    let mut legal = b.legal.as_deref_mut().unwrap_or_default().chunks_exact_mut(n_actions.max(1));
+    let mut final_legal = b.final_legal.as_deref_mut().unwrap_or_default().chunks_exact_mut(n_actions.max(1));
+    let flags = b.reward.iter_mut().zip(&mut b.terminated).zip(&mut b.truncated).zip(&mut b.is_first).zip(&mut b.valid);
+    let books = b.episode_return.iter_mut().zip(&mut b.episode_length).zip(&mut b.episode_number);
+    flags.zip(books).map_while(move |(flags, books)| {
+        let ((((reward, terminated), truncated), is_first), valid) = flags;
+        let ((episode_return, episode_length), episode_number) = books;
+        Some(Row {
+            obs: obs.next()?,
+            final_obs: final_obs.next()?,
+            reward,
+            terminated,
+            truncated,
+            legal: legal.next().unwrap_or_default(),
+            final_legal: final_legal.next().unwrap_or_default(),
+            is_first,
+            valid,
+            episode_return,
+            episode_length,
+            episode_number,
+        })
+    })
+}
+
 impl Copy {
-    fn start(&mut self, base: u64, episode: u64) -> Result<()> {
-        self.env.reset(Some(episode_seed(base, self.index, episode)), self.obs.view_mut())?;
+    fn start(&mut self, base: u64, episode: u64, row: &mut Row<'_>) -> Result<()> {
+        self.env.reset(Some(episode_seed(base, self.index, episode)), row.obs.reborrow())?;
         self.now.episode_number = episode;
         self.now.actions.clear();
-        self.now.obs_hash = self.obs.view().hash(HASH_START);
+        self.now.obs_hash = row.obs.view().hash(HASH_START);
         self.now.episode_return = 0.0;
         self.now.episode_length = 0;
         self.now.over = false;
-        self.is_first = true;
-        self.look_up_legal();
+        self.now.broken = false;
+        *row.is_first = true;
+        *row.episode_number = episode;
+        self.look_up_legal(row);
         Ok(())
     }
 
-    fn look_up_legal(&mut self) {
-        if !self.legal.is_empty() {
-            self.env.legal(&mut self.legal);
+    fn look_up_legal(&self, row: &mut Row<'_>) {
+        if !row.legal.is_empty() {
+            self.env.legal(row.legal);
         }
     }
 
     /// One step without autoreset.
-    fn play(&mut self, action: ActionRef<'_>) -> Result<Step> {
-        let step = self.env.step(action, self.obs.view_mut())?;
+    #[inline]
+    fn play(&mut self, action: ActionRef<'_>, row: &mut Row<'_>) -> Result<Step> {
+        let step = self.env.step(action, row.obs.reborrow())?;
         self.now.actions.extend(action);
-        self.now.obs_hash = self.obs.view().hash(self.now.obs_hash);
+        self.now.obs_hash = row.obs.view().hash(self.now.obs_hash);
         self.now.episode_return += step.reward;
         self.now.episode_length += 1;
         self.now.over = step.done();
-        self.is_first = false;
-        self.look_up_legal();
+        *row.is_first = false;
+        self.look_up_legal(row);
         Ok(step)
     }
 
-    fn advance(&mut self, action: ActionRef<'_>, base: u64, mode: Autoreset) -> Result<()> {
+    fn advance(&mut self, action: ActionRef<'_>, base: u64, mode: Autoreset, row: &mut Row<'_>) -> Result<()> {
         if self.now.over {
-            self.step = Step::default();
-            self.valid = false;
-            return self.start(base, self.now.episode_number + 1);
+            row.no_step();
+            return self.start(base, self.now.episode_number + 1, row);
         }
-        self.step = self.play(action)?;
-        self.valid = true;
-        if self.step.done() {
-            self.final_obs.row_mut(0, self.flat_len).copy_from(self.obs.view());
-            self.final_legal.copy_from_slice(&self.legal);
-            self.ended_return = self.now.episode_return;
-            self.ended_length = self.now.episode_length;
+        let step = self.play(action, row)?;
+        *row.reward = step.reward as f32;
+        *row.terminated = step.terminated;
+        *row.truncated = step.truncated;
+        *row.valid = true;
+        if step.done() {
+            row.final_obs.copy_from(row.obs.view());
+            row.final_legal.copy_from_slice(row.legal);
+            *row.episode_return = self.now.episode_return;
+            *row.episode_length = self.now.episode_length;
             if mode == Autoreset::SameStep {
-                self.start(base, self.now.episode_number + 1)?;
+                self.start(base, self.now.episode_number + 1, row)?;
             }
         }
         Ok(())
     }
 
     /// Plays a saved episode again; false if it did not repeat.
-    fn replay(&mut self, saved: &CopyState, base: u64, action_len: usize) -> Result<bool> {
-        self.start(base, saved.episode_number)?;
+    fn replay(&mut self, saved: &CopyState, base: u64, action_len: usize, row: &mut Row<'_>) -> Result<bool> {
+        if saved.broken {
+            return Ok(false);
+        }
+        self.start(base, saved.episode_number, row)?;
         let actions = saved.actions.view();
         for t in 0..actions.len() / action_len.max(1) {
-            if self.now.over || self.play(actions.slice(t * action_len, action_len)).is_err() {
+            if self.now.over || self.play(actions.slice(t * action_len, action_len), row).is_err() {
                 return Ok(false);
             }
         }
@@ -172,6 +227,7 @@ pub struct VecEnv {
     base_seed: u64,
     mode: Autoreset,
     parallel: bool,
+    announces: bool,
     action_len: usize,
     flat_len: usize,
     n_actions: usize,
@@ -193,6 +249,7 @@ impl VecEnv {
         };
         let spec = first.spec().clone();
         let masked = first.has_legal_mask();
+        let announces = first.announces();
         for env in &envs {
             let (s, other) = (env.spec(), &spec);
             if s.observation_space != other.observation_space || s.action_space != other.action_space {
@@ -213,16 +270,6 @@ impl VecEnv {
         let copy = |(index, env): (usize, BoxEnv)| Copy {
             env,
             index: index as u64,
-            flat_len,
-            obs: ObsBuffer::for_space(space, 1),
-            final_obs: ObsBuffer::for_space(space, 1),
-            legal: vec![true; n_actions],
-            final_legal: vec![true; n_actions],
-            step: Step::default(),
-            valid: false,
-            is_first: true,
-            ended_return: 0.0,
-            ended_length: 0,
             now: CopyState {
                 episode_number: 0,
                 actions: log(),
@@ -230,6 +277,7 @@ impl VecEnv {
                 episode_return: 0.0,
                 episode_length: 0,
                 over: false,
+                broken: false,
             },
         };
         let n = num_envs;
@@ -239,6 +287,7 @@ impl VecEnv {
             base_seed,
             mode: autoreset,
             parallel: false,
+            announces,
             action_len: spec.action_space.flat_len(),
             flat_len,
             n_actions,
@@ -283,17 +332,16 @@ impl VecEnv {
     /// Starts episode 0 in every copy.
     pub fn reset(&mut self) -> Result<&StepBatch> {
         let base = self.base_seed;
-        self.each(|c, _| {
-            c.step = Step::default();
-            c.valid = false;
-            c.start(base, 0)
+        self.each(|c, _, row| {
+            row.no_step();
+            c.start(base, 0, row)
         })?;
-        self.gather();
         Ok(&self.last)
     }
 
     /// One step of every copy; `actions` is flat `[N, action_len]`. Errors: an action outside the space or not legal,
-    /// or what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped.
+    /// or what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped;
+    /// after an environment's failure a saved state begins new episodes.
     pub fn step(&mut self, actions: ActionRef<'_>) -> Result<&StepBatch> {
         let (want, len) = (self.copies.len() * self.action_len, self.action_len);
         if actions.len() != want {
@@ -301,9 +349,25 @@ impl VecEnv {
             return Err(EnvError::Length { what, found: actions.len(), expected: want });
         }
         let (base, mode) = (self.base_seed, self.mode);
-        self.each(|c, i| c.advance(actions.slice(i * len, len), base, mode))?;
-        self.gather();
+        let stepped = self
+            .announce(actions)
+            .and_then(|()| self.each(|c, i, row| c.advance(actions.slice(i * len, len), base, mode, row)));
+        if let Err(e) = stepped {
+            let mended_by_caller = matches!(e, EnvError::Action { .. } | EnvError::IllegalNow { .. });
+            self.copies.iter_mut().for_each(|c| c.now.broken |= !mended_by_caller);
+            return Err(e);
+        }
         Ok(&self.last)
+    }
+
+    fn announce(&mut self, actions: ActionRef<'_>) -> Result<()> {
+        let len = self.action_len;
+        if self.announces {
+            for (i, c) in self.copies.iter_mut().enumerate().filter(|(_, c)| !c.now.over) {
+                c.env.announce(actions.slice(i * len, len))?;
+            }
+        }
+        Ok(())
     }
 
     /// What the last reset or step gave.
@@ -311,33 +375,13 @@ impl VecEnv {
         &self.last
     }
 
-    fn each(&mut self, f: impl Fn(&mut Copy, usize) -> Result<()> + Sync) -> Result<()> {
+    fn each(&mut self, f: impl Fn(&mut Copy, usize, &mut Row<'_>) -> Result<()> + Sync) -> Result<()> {
+        let rows = rows(&mut self.last, self.flat_len, self.n_actions);
+        let mut all = self.copies.iter_mut().zip(rows).enumerate();
         if self.parallel {
-            self.copies.par_iter_mut().enumerate().try_for_each(|(i, c)| f(c, i))
+            all.collect::<Vec<_>>().into_par_iter().try_for_each(|(i, (c, mut row))| f(c, i, &mut row))
         } else {
-            self.copies.iter_mut().enumerate().try_for_each(|(i, c)| f(c, i))
-        }
-    }
-
-    fn gather(&mut self) {
-        let (last, len, a) = (&mut self.last, self.flat_len, self.n_actions);
-        for (i, c) in self.copies.iter().enumerate() {
-            last.obs.row_mut(i, len).copy_from(c.obs.view());
-            last.final_obs.row_mut(i, len).copy_from(c.final_obs.view());
-            last.reward[i] = c.step.reward as f32;
-            last.terminated[i] = c.step.terminated;
-            last.truncated[i] = c.step.truncated;
-            last.is_first[i] = c.is_first;
-            last.valid[i] = c.valid;
-            last.episode_return[i] = c.ended_return;
-            last.episode_length[i] = c.ended_length;
-            last.episode_number[i] = c.now.episode_number;
-            if let Some(m) = &mut last.legal {
-                m[i * a..(i + 1) * a].copy_from_slice(&c.legal);
-            }
-            if let Some(m) = &mut last.final_legal {
-                m[i * a..(i + 1) * a].copy_from_slice(&c.final_legal);
-            }
+            all.try_for_each(|(i, (c, mut row))| f(c, i, &mut row))
         }
     }
 
@@ -365,15 +409,14 @@ impl VecEnv {
         }
         let (base, len) = (self.base_seed, self.action_len);
         let mut fresh = Vec::new();
-        for (i, (c, saved)) in self.copies.iter_mut().zip(&s.copies).enumerate() {
-            c.step = Step::default();
-            c.valid = false;
-            if !c.replay(saved, base, len)? {
-                c.start(base, saved.episode_number + 1)?;
+        let rows = rows(&mut self.last, self.flat_len, self.n_actions);
+        for (i, ((c, saved), mut row)) in self.copies.iter_mut().zip(&s.copies).zip(rows).enumerate() {
+            row.no_step();
+            if !c.replay(saved, base, len, &mut row)? {
+                c.start(base, saved.episode_number + 1, &mut row)?;
                 fresh.push(i);
             }
         }
-        self.gather();
         Ok(fresh)
     }
 }

@@ -169,7 +169,12 @@ impl<D: Backend> Actor<D> {
     ///
     /// # Errors
     /// `Env` for observations that do not fit; `Usage` when no action is legal; device errors.
-    pub fn act(&mut self, batch: &StepBatch, env_step: u64, replay: Option<&mut SequenceReplay>) -> Result<ActionRef<'_>> {
+    pub fn act(
+        &mut self,
+        batch: &StepBatch,
+        env_step: u64,
+        replay: Option<&mut SequenceReplay>,
+    ) -> Result<ActionRef<'_>> {
         let copies = self.reset.len();
         if let Some(replay) = &replay {
             self.read_wanted(replay)?;
@@ -212,7 +217,12 @@ impl<D: Backend> Actor<D> {
             let first = batch.is_first[i];
             let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
             let previous = (!first).then_some(Previous { action, reward: self.rewards[i] });
-            self.input.write(batch.obs.row(i, self.row_len()), previous, first, &mut self.features[i * d..(i + 1) * d])?;
+            self.input.write(
+                batch.obs.row(i, self.row_len()),
+                previous,
+                first,
+                &mut self.features[i * d..(i + 1) * d],
+            )?;
             let trial = batch.episode_number[i].is_multiple_of(self.config.episodes_per_trial);
             self.reset[i] = u8::from(first && trial);
         }

@@ -60,7 +60,9 @@ impl Trace {
         let running = end == SpanEnd::Running;
         if stop > self.reward.len() || (running && stop >= self.value.len()) {
             let found = self.reward.len();
-            return Err(Error::Usage(format!("internal: span {start}..{stop} of an episode with {found} recorded steps")));
+            return Err(Error::Usage(format!(
+                "internal: span {start}..{stop} of an episode with {found} recorded steps"
+            )));
         }
         let mut next_value = self.value[start + 1..(stop + usize::from(running)).max(start + 1)].to_vec();
         let (mut terminated, mut truncated) = (vec![false; len], vec![false; len]);

@@ -14,8 +14,8 @@
 use rayon::prelude::*;
 
 use super::shards::Shard;
-use super::td::{ShardQ, TdConfig};
 use super::target_network::{self, TargetUpdate};
+use super::td::{ShardQ, TdConfig};
 use super::{Learner, LearnerState, Update, burn_in};
 use crate::backbone::SeqShape;
 use crate::device::{Kind, View, ViewMut};
@@ -397,7 +397,13 @@ impl<D: Backend> Learner for R2d2<D> {
         let parts = [&state.params, &state.target, &state.m, &state.v];
         for (arg, part) in ["params", "target", "m", "v"].into_iter().zip(parts) {
             if part.len() != n {
-                return Err(Error::Shape { op: "restore", arg, shape: "[parameters]".into(), want: n, got: part.len() });
+                return Err(Error::Shape {
+                    op: "restore",
+                    arg,
+                    shape: "[parameters]".into(),
+                    want: n,
+                    got: part.len(),
+                });
             }
         }
         let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];

@@ -204,7 +204,11 @@ pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let net = description.build::<Cpu>()?;
     let whole = config.replay.layout == ReplayLayout::Episode;
     let window = config.learner.burn_in + config.learner.length;
-    let slots = 1 + if whole { spec.max_steps.unwrap_or(config.replay.max_episode).min(config.replay.max_episode) } else { window };
+    let slots = 1 + if whole {
+        spec.max_steps.unwrap_or(config.replay.max_episode).min(config.replay.max_episode)
+    } else {
+        window
+    };
     let (mut tape, mut scratch) = (0, 0);
     for rows in cut(config.batch(), config.train.shards) {
         let shape = SeqShape { time: slots, batch: rows.len() };

@@ -81,8 +81,7 @@ impl<'a> Run<'a> {
             begin(&mut parts)?;
         }
         let start_step = progress.steps;
-        let logger_options =
-            LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
+        let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
         if start_step == 0 {
             logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
@@ -295,7 +294,8 @@ impl<'a> Run<'a> {
             metrics_bytes: self.logger.jsonl_len(),
             replay_saved: full,
         };
-        let snapshot = serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
+        let snapshot =
+            serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
         let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut p.replay) } else { None };
         self.checkpoints.save(SaveRequest {
             step: self.progress.steps,
@@ -376,8 +376,10 @@ fn begin(parts: &mut Parts) -> Result<()> {
 /// Puts a loaded checkpoint into freshly made parts.
 fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Result<Snapshot> {
     let bad = |problem: String| Error::checkpoint(&found.dir, problem);
-    let snapshot: Snapshot = serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
-    let optimizer = found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
+    let snapshot: Snapshot =
+        serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
+    let optimizer =
+        found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
     let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
     parts.learner.restore(&LearnerState {
         params: found.params,
@@ -394,7 +396,9 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     }
     let lost = parts.envs.restore(&snapshot.envs)?;
     if !lost.is_empty() {
-        eprintln!("warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact");
+        eprintln!(
+            "warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact"
+        );
     }
     resume_lanes(parts, &lost, snapshot.replay_saved)?;
     Ok(snapshot)
