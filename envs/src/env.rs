@@ -7,10 +7,13 @@
 //! is 0) and `truncated` (a time limit, value after it is not 0). Both may be set. After either, only `reset` may
 //! follow.
 
+use std::any::Any;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::buffer::{ActElem, ActionRef, ObsElem, ObsMut};
+use crate::copies::Joiner;
 use crate::error::{EnvError, Result};
 use crate::space::Space;
 
@@ -143,6 +146,21 @@ pub trait DynEnv: Send {
     /// step before the first reset or after the end; the environment is then unchanged.
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step>;
 
+    /// How copies of this type are joined into one loop. Not for implementing: only this package makes one.
+    #[doc(hidden)]
+    fn joiner(&self) -> Option<Joiner> {
+        None
+    }
+    /// The concrete type, for `joiner`.
+    #[doc(hidden)]
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+    /// The concrete value, for `joiner`.
+    #[doc(hidden)]
+    fn into_any(self: Box<Self>) -> Option<Box<dyn Any>> {
+        None
+    }
     /// Whether [`DynEnv::announce`] is worth calling: copies that live in one other process.
     fn announces(&self) -> bool {
         false
@@ -183,6 +201,45 @@ pub trait DynEnv: Send {
 
 /// Any environment, owned.
 pub type BoxEnv = Box<dyn DynEnv>;
+
+impl DynEnv for BoxEnv {
+    fn spec(&self) -> &EnvSpec {
+        (**self).spec()
+    }
+    fn reset(&mut self, seed: Option<u64>, obs: ObsMut<'_>) -> Result<()> {
+        (**self).reset(seed, obs)
+    }
+    fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step> {
+        (**self).step(action, obs)
+    }
+    fn announces(&self) -> bool {
+        (**self).announces()
+    }
+    fn announce(&mut self, action: ActionRef<'_>) -> Result<()> {
+        (**self).announce(action)
+    }
+    fn has_legal_mask(&self) -> bool {
+        (**self).has_legal_mask()
+    }
+    fn legal(&self, mask: &mut [bool]) {
+        (**self).legal(mask);
+    }
+    fn hidden(&self) -> Value {
+        (**self).hidden()
+    }
+    fn set_hidden(&mut self, hidden: &Value, obs: ObsMut<'_>) -> Result<()> {
+        (**self).set_hidden(hidden, obs)
+    }
+    fn state(&self) -> Option<Vec<f64>> {
+        (**self).state()
+    }
+    fn set_state(&mut self, state: &[f64]) -> Result<()> {
+        (**self).set_state(state)
+    }
+    fn render_text(&self) -> String {
+        (**self).render_text()
+    }
+}
 
 fn no_hidden(spec: &EnvSpec) -> EnvError {
     EnvError::Hidden {
@@ -246,6 +303,7 @@ impl<E: Env> Erased<E> {
         &self.env
     }
 
+    #[inline]
     fn slice<'a>(&self, obs: ObsMut<'a>) -> Result<&'a mut [E::Obs]> {
         let (found, name) = (obs.dtype(), &self.env.spec().name);
         let Some(row) = E::Obs::from_mut(obs) else {
@@ -259,6 +317,7 @@ impl<E: Env> Erased<E> {
         Ok(row)
     }
 
+    #[inline]
     fn check(&mut self, action: ActionRef<'_>) -> Result<()> {
         let spec = self.env.spec();
         match self.phase {
@@ -310,9 +369,21 @@ pub fn split_action(space: &Space, joint: usize) -> Option<Vec<i32>> {
     (rest == 0).then_some(parts)
 }
 
-impl<E: Env> DynEnv for Erased<E> {
+impl<E: Env + 'static> DynEnv for Erased<E> {
     fn spec(&self) -> &EnvSpec {
         self.env.spec()
+    }
+
+    fn joiner(&self) -> Option<Joiner> {
+        Some(Joiner::of::<Self>())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Option<Box<dyn Any>> {
+        Some(self)
     }
 
     fn reset(&mut self, seed: Option<u64>, obs: ObsMut<'_>) -> Result<()> {
@@ -322,6 +393,7 @@ impl<E: Env> DynEnv for Erased<E> {
         Ok(())
     }
 
+    #[inline]
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step> {
         self.check(action)?;
         let obs = self.slice(obs)?;

@@ -20,6 +20,7 @@ pub mod batch;
 pub mod buffer;
 pub mod classic;
 pub mod conformance;
+mod copies;
 pub mod env;
 pub mod error;
 mod hidden;
