@@ -174,6 +174,7 @@ impl ObsBuffer {
     }
 
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         self.view().dtype()
     }
@@ -191,6 +192,7 @@ impl ObsBuffer {
 
 impl<'a> ObsRef<'a> {
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         match self {
             ObsRef::U8(_) => Dtype::U8,
@@ -290,6 +292,7 @@ impl<'a> ObsMut<'a> {
 
 impl ObsMut<'_> {
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         self.view().dtype()
     }
@@ -398,8 +401,10 @@ impl ActionBuffer {
     }
 
     /// Appends; false where the kinds differ.
+    #[inline]
     pub fn extend(&mut self, more: ActionRef<'_>) -> bool {
         match (self, more) {
+            (ActionBuffer::Discrete(v), ActionRef::Discrete([one])) => v.push(*one),
             (ActionBuffer::Discrete(v), ActionRef::Discrete(m)) => v.extend_from_slice(m),
             (ActionBuffer::Continuous(v), ActionRef::Continuous(m)) => v.extend_from_slice(m),
             _ => return false,

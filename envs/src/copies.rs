@@ -5,7 +5,7 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::{ActionBuffer, ActionRef, ObsMut};
+use crate::buffer::{ActionBuffer, ActionRef, ObsMut, ObsRef};
 use crate::env::{BoxEnv, DynEnv, Step};
 use crate::error::{EnvError, Result};
 use crate::seed::episode_seed;
@@ -95,7 +95,27 @@ fn rows(b: &mut StepBatch, size: Sizes) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
+/// Row i alone.
+fn row(b: &mut StepBatch, size: Sizes, i: usize) -> Row<'_> {
+    let mask = i * size.n_actions..(i + 1) * size.n_actions;
+    Row {
+        obs: b.obs.row_mut(i, size.flat_len),
+        final_obs: b.final_obs.row_mut(i, size.flat_len),
+        reward: &mut b.reward[i],
+        terminated: &mut b.terminated[i],
+        truncated: &mut b.truncated[i],
+        legal: &mut b.legal.as_deref_mut().unwrap_or_default()[mask.clone()],
+        final_legal: &mut b.final_legal.as_deref_mut().unwrap_or_default()[mask],
+        is_first: &mut b.is_first[i],
+        valid: &mut b.valid[i],
+        episode_return: &mut b.episode_return[i],
+        episode_length: &mut b.episode_length[i],
+        episode_number: &mut b.episode_number[i],
+    }
+}
+
 impl<E: DynEnv> Copy<E> {
+    #[inline(never)]
     fn start(&mut self, base: u64, episode: u64, row: &mut Row<'_>) -> Result<()> {
         self.env.reset(Some(episode_seed(base, self.index, episode)), row.obs.reborrow())?;
         self.now.episode_number = episode;
@@ -111,27 +131,34 @@ impl<E: DynEnv> Copy<E> {
         Ok(())
     }
 
+    #[inline(always)]
     fn look_up_legal(&self, row: &mut Row<'_>) {
         if !row.legal.is_empty() {
             self.env.legal(row.legal);
         }
     }
 
-    /// One step without autoreset.
-    #[inline]
-    fn play(&mut self, action: ActionRef<'_>, row: &mut Row<'_>) -> Result<Step> {
-        let step = self.env.step(action, row.obs.reborrow())?;
+    /// Keeps what a step was, to play it again.
+    #[inline(always)]
+    fn note(&mut self, action: ActionRef<'_>, obs: ObsRef<'_>, step: Step) {
         self.now.actions.extend(action);
-        self.now.obs_hash = row.obs.view().hash(self.now.obs_hash);
+        self.now.obs_hash = obs.hash(self.now.obs_hash);
         self.now.episode_return += step.reward;
         self.now.episode_length += 1;
         self.now.over = step.done();
+    }
+
+    /// One step without autoreset.
+    #[inline(always)]
+    fn play(&mut self, action: ActionRef<'_>, row: &mut Row<'_>) -> Result<Step> {
+        let step = self.env.step(action, row.obs.reborrow())?;
+        self.note(action, row.obs.view(), step);
         *row.is_first = false;
         self.look_up_legal(row);
         Ok(step)
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, action: ActionRef<'_>, s: Settings, row: &mut Row<'_>) -> Result<()> {
         if self.now.over {
             row.no_step();
@@ -142,14 +169,17 @@ impl<E: DynEnv> Copy<E> {
         *row.terminated = step.terminated;
         *row.truncated = step.truncated;
         *row.valid = true;
-        if step.done() {
-            row.final_obs.copy_from(row.obs.view());
-            row.final_legal.copy_from_slice(row.legal);
-            *row.episode_return = self.now.episode_return;
-            *row.episode_length = self.now.episode_length;
-            if s.mode == Autoreset::SameStep {
-                self.start(s.base, self.now.episode_number + 1, row)?;
-            }
+        if step.done() { self.end(s, row) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn end(&mut self, s: Settings, row: &mut Row<'_>) -> Result<()> {
+        row.final_obs.copy_from(row.obs.view());
+        row.final_legal.copy_from_slice(row.legal);
+        *row.episode_return = self.now.episode_return;
+        *row.episode_length = self.now.episode_length;
+        if s.mode == Autoreset::SameStep {
+            self.start(s.base, self.now.episode_number + 1, row)?;
         }
         Ok(())
     }
@@ -234,6 +264,34 @@ impl<E: DynEnv> Many<E> {
         Many { copies: envs.into_iter().enumerate().map(copy).collect(), announces }
     }
 
+    /// One step of every copy, in turn. The twin of [`Copy::advance`] without the rows, which cost more than a step of
+    /// a card game: 30 against 22 ns for RepeatPrevious on one Xeon core (`cargo bench -p mamba-rl-envs`).
+    fn step_in_turn(&mut self, s: Settings, actions: ActionRef<'_>, out: &mut StepBatch) -> Result<()> {
+        let Sizes { flat_len, action_len, n_actions } = s.size;
+        for (i, c) in self.copies.iter_mut().enumerate() {
+            let action = actions.slice(i * action_len, action_len);
+            if c.now.over {
+                c.advance(action, s, &mut row(out, s.size, i))?;
+                continue;
+            }
+            let mut obs = out.obs.row_mut(i, flat_len);
+            let step = c.env.step(action, obs.reborrow())?;
+            c.note(action, obs.view(), step);
+            out.reward[i] = step.reward as f32;
+            out.terminated[i] = step.terminated;
+            out.truncated[i] = step.truncated;
+            out.is_first[i] = false;
+            out.valid[i] = true;
+            if let Some(legal) = &mut out.legal {
+                c.env.legal(&mut legal[i * n_actions..(i + 1) * n_actions]);
+            }
+            if step.done() {
+                c.end(s, &mut row(out, s.size, i))?;
+            }
+        }
+        Ok(())
+    }
+
     fn each(
         &mut self,
         s: Settings,
@@ -276,9 +334,13 @@ impl<E: DynEnv> Copies for Many<E> {
 
     fn step(&mut self, s: Settings, actions: ActionRef<'_>, out: &mut StepBatch) -> Result<()> {
         let len = s.size.action_len;
-        let stepped = self
-            .announce(len, actions)
-            .and_then(|()| self.each(s, out, |c, i, row| c.advance(actions.slice(i * len, len), s, row)));
+        let stepped = self.announce(len, actions).and_then(|()| {
+            if s.parallel {
+                self.each(s, out, |c, i, row| c.advance(actions.slice(i * len, len), s, row))
+            } else {
+                self.step_in_turn(s, actions, out)
+            }
+        });
         if let Err(e) = &stepped {
             let mended_by_caller = matches!(e, EnvError::Action { .. } | EnvError::IllegalNow { .. });
             self.copies.iter_mut().for_each(|c| c.now.broken |= !mended_by_caller);

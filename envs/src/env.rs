@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::buffer::{ActElem, ActionRef, ObsElem, ObsMut};
 use crate::copies::Joiner;
 use crate::error::{EnvError, Result};
-use crate::space::Space;
+use crate::picture::Picture;
+use crate::space::{Dtype, Space};
 
 /// What a task is, without an instance of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,6 +135,10 @@ pub trait Env: Send {
     fn render_text(&self) -> Option<String> {
         None
     }
+    /// A frame as shapes, of the same size through an episode; none draws the text.
+    fn picture(&self) -> Option<Picture> {
+        None
+    }
 }
 
 /// The erased form, object-safe.
@@ -197,6 +202,10 @@ pub trait DynEnv: Send {
     fn render_text(&self) -> String {
         format!("{}\n", self.spec().name)
     }
+    /// A frame as shapes.
+    fn picture(&self) -> Picture {
+        Picture::lines(&self.render_text())
+    }
 }
 
 /// Any environment, owned.
@@ -238,6 +247,9 @@ impl DynEnv for BoxEnv {
     }
     fn render_text(&self) -> String {
         (**self).render_text()
+    }
+    fn picture(&self) -> Picture {
+        (**self).picture()
     }
 }
 
@@ -303,27 +315,42 @@ impl<E: Env> Erased<E> {
         &self.env
     }
 
-    #[inline]
+    #[inline(always)]
     fn slice<'a>(&self, obs: ObsMut<'a>) -> Result<&'a mut [E::Obs]> {
-        let (found, name) = (obs.dtype(), &self.env.spec().name);
-        let Some(row) = E::Obs::from_mut(obs) else {
-            let what = format!("{name}: observation buffer");
-            return Err(EnvError::Dtype { what, found: found.to_string(), expected: E::Obs::DTYPE.to_string() });
-        };
+        let found = obs.dtype();
+        let Some(row) = E::Obs::from_mut(obs) else { return Err(self.other_dtype(found)) };
         if row.len() != self.flat_len {
-            let what = format!("{name}: observation buffer");
-            return Err(EnvError::Length { what, found: row.len(), expected: self.flat_len });
+            return Err(self.other_length(row.len()));
         }
         Ok(row)
     }
 
-    #[inline]
+    #[cold]
+    fn not_running(&self) -> EnvError {
+        let env = self.env.spec().name.clone();
+        if self.phase == Phase::Fresh { EnvError::NotReset { env } } else { EnvError::EpisodeOver { env } }
+    }
+
+    #[cold]
+    fn other_dtype(&self, found: Dtype) -> EnvError {
+        let what = format!("{}: observation buffer", self.env.spec().name);
+        EnvError::Dtype { what, found: found.to_string(), expected: E::Obs::DTYPE.to_string() }
+    }
+
+    #[cold]
+    fn other_length(&self, found: usize) -> EnvError {
+        EnvError::Length {
+            what: format!("{}: observation buffer", self.env.spec().name),
+            found,
+            expected: self.flat_len,
+        }
+    }
+
+    #[inline(always)]
     fn check(&mut self, action: ActionRef<'_>) -> Result<()> {
         let spec = self.env.spec();
-        match self.phase {
-            Phase::Running => {}
-            Phase::Fresh => return Err(EnvError::NotReset { env: spec.name.clone() }),
-            Phase::Over => return Err(EnvError::EpisodeOver { env: spec.name.clone() }),
+        if self.phase != Phase::Running {
+            return Err(self.not_running());
         }
         spec.action_space.check_action(&spec.name, action)?;
         if !self.mask.is_empty() {
@@ -393,7 +420,7 @@ impl<E: Env + 'static> DynEnv for Erased<E> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step> {
         self.check(action)?;
         let obs = self.slice(obs)?;
@@ -403,7 +430,12 @@ impl<E: Env + 'static> DynEnv for Erased<E> {
             return Err(EnvError::Action { env, space, found: action.to_string() });
         };
         let step = self.env.step_into(act, obs);
-        self.last.copy_from_slice(obs);
+        // A call for one element would cost more than the step.
+        if let ([last], [now]) = (self.last.as_mut_slice(), &*obs) {
+            *last = *now;
+        } else {
+            self.last.copy_from_slice(obs);
+        }
         self.time += 1;
         if step.done() {
             self.phase = Phase::Over;
@@ -442,6 +474,10 @@ impl<E: Env + 'static> DynEnv for Erased<E> {
         let head = format!("{}  step {}\n", self.env.spec().name, self.time);
         let body = self.env.render_text().unwrap_or_else(|| format!("observation {:?}\n", self.last));
         head + &body
+    }
+
+    fn picture(&self) -> Picture {
+        self.env.picture().unwrap_or_else(|| Picture::lines(&self.render_text()))
     }
 }
 

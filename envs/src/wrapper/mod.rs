@@ -169,6 +169,10 @@ impl<W: Wrapper> DynEnv for Layer<W> {
     fn render_text(&self) -> String {
         self.env.render_text()
     }
+
+    fn picture(&self) -> crate::picture::Picture {
+        self.env.picture()
+    }
 }
 
 fn copy(from: ObsRef<'_>, mut to: ObsMut<'_>) -> Result<()> {
