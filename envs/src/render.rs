@@ -11,6 +11,9 @@ use crate::error::{EnvError, Result};
 use crate::font::glyph;
 use crate::picture::{Picture, Shape, colour, text_width};
 
+/// A frame: 8-bit red, green, blue.
+pub type Image = RgbImage;
+
 /// Width of a frame in pixels; its height follows from the picture.
 pub const WIDTH: u32 = 480;
 const MARGIN: u32 = 16;

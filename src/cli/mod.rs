@@ -176,7 +176,12 @@ fn hint(e: &anyhow::Error) -> &'static str {
 }
 
 fn env_code(e: &EnvError) -> u8 {
-    if matches!(e, EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. }) { 2 } else { 1 }
+    use mamba_rl_envs::PythonError::{Interpreter, Make, NoGymnasium};
+    match e {
+        EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. } => 2,
+        EnvError::Python { source: Interpreter { .. } | Make { .. } | NoGymnasium { .. }, .. } => 2,
+        _ => 1,
+    }
 }
 
 /// Text that is no whole number.
