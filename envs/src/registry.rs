@@ -176,8 +176,12 @@ impl Registry {
         scored.into_iter().take(3).map(|(_, e)| e.spec.id.clone()).collect()
     }
 
-    /// Makes an environment. Errors: unknown id, unknown argument, unusable value.
+    /// Makes an environment; `python:ID` starts Gymnasium's in a Python process ([`crate::python`]). Errors: unknown id,
+    /// unknown argument, unusable value, and what the Python process reports.
     pub fn make(&self, id: &str, args: &EnvArgs) -> Result<BoxEnv> {
+        if let Some(gym_id) = id.strip_prefix(crate::python::PREFIX) {
+            return crate::python::make(gym_id, args);
+        }
         let entry = self.find(id)?;
         for arg in args.args.keys() {
             if !entry.args.iter().any(|a| a.name == arg) {

@@ -8,6 +8,8 @@
 //! | 3 | interrupted, with everything saved |
 //! | 130 | second signal |
 
+mod bench;
+mod bench_envs;
 mod checkpoint;
 mod devices;
 mod envs;
@@ -55,6 +57,8 @@ enum Command {
     Info(info::Args),
     /// Draw learning curves of runs as SVG or PNG
     Plot(plot::Args),
+    /// Measure how fast this machine is at it
+    Bench(bench::Args),
     /// List the devices that can be trained on
     Devices,
 }
@@ -98,6 +102,7 @@ fn run(command: Command) -> Outcome {
         Command::Rollout(args) => rollout::run(&args, &mut out)?,
         Command::Info(args) => info::run(&args, &mut out)?,
         Command::Plot(args) => plot::run(&args, &mut out)?,
+        Command::Bench(args) => bench::run(&args, &mut out)?,
         Command::Devices => devices::run(&mut out)?,
     };
     out.flush()?;
@@ -171,7 +176,12 @@ fn hint(e: &anyhow::Error) -> &'static str {
 }
 
 fn env_code(e: &EnvError) -> u8 {
-    if matches!(e, EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. }) { 2 } else { 1 }
+    use mamba_rl_envs::PythonError::{Interpreter, Make, NoGymnasium};
+    match e {
+        EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. } => 2,
+        EnvError::Python { source: Interpreter { .. } | Make { .. } | NoGymnasium { .. }, .. } => 2,
+        _ => 1,
+    }
 }
 
 /// Text that is no whole number.

@@ -40,27 +40,30 @@ impl Policy {
     }
 }
 
-/// One episode; `frames` gets a text frame before each step and one at the end.
+/// What looks at the environment before each step and once at the end; gets a line that says where the episode stands.
+pub type Watcher<'a> = dyn FnMut(&dyn DynEnv, &str) + 'a;
+
+/// Appends text frames.
+pub fn text_frames(text: &mut String) -> impl FnMut(&dyn DynEnv, &str) + '_ {
+    |env, head| text.push_str(&format!("{head}\n{}\n", env.render_text().trim_end()))
+}
+
+/// One episode.
 pub fn play(
     env: &mut BoxEnv,
     policy: &mut Policy,
     seed: u64,
-    mut frames: Option<&mut String>,
+    watch: &mut Watcher<'_>,
 ) -> mamba_rl_envs::Result<TraceEpisode> {
-    let mut frame = |env: &dyn DynEnv, head: String| {
-        if let Some(text) = &mut frames {
-            text.push_str(&format!("{head}\n{}\n", env.render_text().trim_end()));
-        }
-    };
     let mut step = 0;
     let episode = record_episode(env.as_mut(), seed, &mut |env, obs, before| {
         let reward = before.map_or_else(String::new, |s| format!(", reward {}", s.reward));
-        frame(env, format!("step {step}{reward}"));
+        watch(env, &format!("step {step}{reward}"));
         step += 1;
         policy.act(env, obs, before)
     })?;
     let reward = episode.rewards.last().map_or_else(String::new, |r| format!(", reward {r}"));
-    frame(env.as_ref(), format!("step {step}{reward}, end"));
+    watch(env.as_ref(), &format!("step {step}{reward}, end"));
     Ok(episode)
 }
 

@@ -118,7 +118,17 @@ impl<'a> Run<'a> {
         let ended = self.steps();
         // what was logged so far must be readable after an error too
         self.logger.flush();
-        let stopped = ended?;
+        let stopped = match ended {
+            Ok(stopped) => stopped,
+            Err(e @ Error::Env(_)) => {
+                // The environments' failure is what the user must hear of; that of the save comes beside it.
+                if let Err(unsaved) = self.save() {
+                    self.console.warn(&format!("the run could not be saved: {unsaved}"));
+                }
+                return Err(e);
+            }
+            Err(e) => return Err(e),
+        };
         self.console.finish();
         self.finish(stopped)
     }
