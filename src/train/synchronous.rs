@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
             Ok(stopped) => stopped,
             Err(e @ Error::Env(_)) => {
                 // The environments' failure is what the user must hear of; that of the save comes beside it.
-                if let Err(unsaved) = self.save() {
+                if let Err(unsaved) = self.save(false).and_then(|()| self.checkpoints.finish()) {
                     self.console.warn(&format!("the run could not be saved: {unsaved}"));
                 }
                 return Err(e);
