@@ -218,9 +218,8 @@ impl Parts {
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
         let net_actor = description.build::<Cpu>()?;
-        let actor =
-            Actor::new(dev.clone(), net_actor, input.clone(), actor_config(config), &values, copies, shards, rng)?;
-        let learner = R2d2::new(dev.clone(), net, input, learner_config(config), &values)?;
+        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config), &values, copies, shards, rng)?;
+        let learner = R2d2::new(dev, net, input, learner_config(config), &values)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
 }
