@@ -23,6 +23,8 @@
 mod cases_checkpoint;
 #[path = "support/cases_config.rs"]
 mod cases_config;
+#[path = "support/cases_run.rs"]
+mod cases_run;
 #[path = "../envs/tests/field_cases.rs"]
 mod environments;
 #[path = "logger.rs"]
@@ -54,10 +56,6 @@ const WITHOUT: &[(&str, &str)] = &[
     ("CU-5", "needs CUDA"),
     ("CC-1", "needs asynchronous actors"),
     ("CC-3", "needs asynchronous actors"),
-    ("CK-1", "whole runs of the command: tests/resume.rs"),
-    ("CK-2", "whole runs of the command: tests/resume.rs"),
-    ("CF-3", "whole runs of the command: tests/resume.rs"),
-    ("CC-2", "whole runs of the command: tests/resume.rs"),
 ];
 
 macro_rules! cases {
@@ -102,10 +100,14 @@ cases! {
     en_5_previous_action_and_reward: cases_acting::en_5_previous_action_and_reward;
     lg_5_raw_returns: cases_loop::lg_5_raw_returns;
 
+    ck_1_a_new_process_in_the_middle_changes_nothing: cases_run::ck_1_a_new_process_in_the_middle_changes_nothing;
+    ck_2_a_budget_is_met_exactly_across_a_stop: cases_run::ck_2_a_budget_is_met_exactly_across_a_stop;
     ck_4_damage: cases_checkpoint::ck_4_damage;
     ck_5_mismatch: cases_checkpoint::ck_5_mismatch;
     cf_1_unknown_keys: cases_config::cf_1_unknown_keys;
     cf_2_contradictions: cases_config::cf_2_contradictions;
+    cf_3_a_seed_repeats_with_any_number_of_threads: cases_run::cf_3_a_seed_repeats_with_any_number_of_threads;
+    cc_2_signals_save_and_the_end_is_the_same: cases_run::cc_2_signals_save_and_the_end_is_the_same;
 }
 
 #[test]
