@@ -42,7 +42,7 @@ fn open(id: &str, program: &str, more: &[(&str, Value)]) -> Result<BoxEnv> {
 
 fn failure(result: Result<impl Sized>) -> PythonError {
     match result.err() {
-        Some(EnvError::Python { source, .. }) => source,
+        Some(EnvError::Python { problem, .. }) => problem,
         other => panic!("expected a failure of the Python process, got {other:?}"),
     }
 }
