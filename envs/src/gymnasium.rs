@@ -318,7 +318,7 @@ mod tests {
     fn other_spaces_are_refused_by_name() {
         let env = |id| make(id, &EnvArgs::default()).unwrap();
         let battleship = ToGymnasium::<i32, i32>::new(env("BattleshipEasy")).err().unwrap().to_string();
-        assert!(battleship.contains("MultiDiscrete([8 8])") && battleship.contains("Discrete"), "{battleship}");
+        assert!(battleship.contains("MultiDiscrete([8, 8])") && battleship.contains("Discrete"), "{battleship}");
         let maze = ToGymnasium::<i32, i32>::new(env("LabyrinthEscapeEasy")).err().unwrap().to_string();
         assert!(maze.contains("MultiDiscrete"), "{maze}");
         let wrong_kind = ToGymnasium::<i32, i32>::new(env("CartPole-v1")).err().unwrap().to_string();
