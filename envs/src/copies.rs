@@ -265,7 +265,7 @@ impl<E: DynEnv> Many<E> {
     }
 
     /// One step of every copy, in turn. The twin of [`Copy::advance`] without the rows, which cost more than a step of
-    /// a card game: 30 against 22 ns for RepeatPrevious on one Xeon core (`cargo bench -p mamba-rl-envs`).
+    /// a card game: 30 against 22 ns for RepeatPrevious on one core of an AMD EPYC (`cargo bench -p mamba-rl-envs`).
     fn step_in_turn(&mut self, s: Settings, actions: ActionRef<'_>, out: &mut StepBatch) -> Result<()> {
         let Sizes { flat_len, action_len, n_actions } = s.size;
         for (i, c) in self.copies.iter_mut().enumerate() {

@@ -58,8 +58,8 @@ pub enum EnvError {
     #[error("{file}, line {line}: {source}")]
     Json { file: String, line: usize, source: serde_json::Error },
     /// An environment in a Python process failed.
-    #[error("{env}: {source}")]
-    Python { env: String, source: crate::python::PythonError },
+    #[error("{env}: {problem}")]
+    Python { env: String, problem: crate::python::PythonError },
     /// A picture or animation could not be written.
     #[error("writing {file}: {problem}")]
     Picture { file: String, problem: String },

@@ -102,10 +102,9 @@ fn from_theirs(what: String, space: &gym::Space) -> Result<Space> {
     let bound = |b: &f32| if b.abs() >= f32::MAX { b.signum() * f32::INFINITY } else { *b };
     let space = match space {
         gym::Space::Discrete(n) => Space::Discrete(usize::try_from(*n).unwrap_or(0)),
-        gym::Space::Box { low, high } => Space::box_f32(
-            &low.iter().map(bound).collect::<Vec<_>>(),
-            &high.iter().map(bound).collect::<Vec<_>>(),
-        ),
+        gym::Space::Box { low, high } => {
+            Space::box_f32(&low.iter().map(bound).collect::<Vec<_>>(), &high.iter().map(bound).collect::<Vec<_>>())
+        }
     };
     if space.flat_len() == 0 || matches!(space, Space::Discrete(0)) {
         return Err(refuse(what, &space, "at least one element"));
@@ -254,7 +253,8 @@ impl<O: Point, A: Point> gym::Env<O, A> for ToGymnasium<O, A> {
 fn cart_pole() -> Result<BoxEnv> {
     let env = from_gymnasium(CART_POLE, gymnasium_rs::envs::cartpole::CartPole::new(), |spec| {
         // Their bound of the angle is the fall itself, which the last observation has passed.
-        let (low, high) = ([-4.8, f32::NEG_INFINITY, -0.42, f32::NEG_INFINITY], [4.8, f32::INFINITY, 0.42, f32::INFINITY]);
+        let (low, high) =
+            ([-4.8, f32::NEG_INFINITY, -0.42, f32::NEG_INFINITY], [4.8, f32::INFINITY, 0.42, f32::INFINITY]);
         EnvSpec {
             observation_space: Space::box_f32(&low, &high),
             return_range: (0.0, LIMIT as f64),
@@ -307,7 +307,8 @@ mod tests {
 
     #[test]
     fn an_illegal_action_ends_their_episode_with_the_reason() {
-        let mut there = ToGymnasium::<Array1<f32>, i32>::new(make("CartPole-v1", &EnvArgs::default()).unwrap()).unwrap();
+        let mut there =
+            ToGymnasium::<Array1<f32>, i32>::new(make("CartPole-v1", &EnvArgs::default()).unwrap()).unwrap();
         there.reset_seed(1);
         let (_, _, terminated, truncated, info) = there.step(5);
         assert!(!terminated && truncated && info["error"].as_str().unwrap().contains("Discrete(2)"), "{info:?}");
@@ -317,7 +318,7 @@ mod tests {
     fn other_spaces_are_refused_by_name() {
         let env = |id| make(id, &EnvArgs::default()).unwrap();
         let battleship = ToGymnasium::<i32, i32>::new(env("BattleshipEasy")).err().unwrap().to_string();
-        assert!(battleship.contains("MultiDiscrete([8 8])") && battleship.contains("Discrete"), "{battleship}");
+        assert!(battleship.contains("MultiDiscrete([8, 8])") && battleship.contains("Discrete"), "{battleship}");
         let maze = ToGymnasium::<i32, i32>::new(env("LabyrinthEscapeEasy")).err().unwrap().to_string();
         assert!(maze.contains("MultiDiscrete"), "{maze}");
         let wrong_kind = ToGymnasium::<i32, i32>::new(env("CartPole-v1")).err().unwrap().to_string();

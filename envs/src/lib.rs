@@ -25,6 +25,8 @@ pub mod env;
 pub mod error;
 #[cfg(feature = "render")]
 mod font;
+#[cfg(feature = "gymnasium")]
+pub mod gymnasium;
 mod hidden;
 pub mod picture;
 pub mod popgym;

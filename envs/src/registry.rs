@@ -199,7 +199,13 @@ impl Registry {
 }
 
 static BUNDLED: LazyLock<Registry> = LazyLock::new(|| {
-    let entries = [crate::popgym::entries(), crate::classic::entries(), crate::probe::entries()];
+    let entries = [
+        crate::popgym::entries(),
+        crate::classic::entries(),
+        crate::probe::entries(),
+        #[cfg(feature = "gymnasium")]
+        crate::gymnasium::entries(),
+    ];
     Registry { entries: entries.into_iter().flatten().collect() }
 });
 

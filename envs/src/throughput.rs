@@ -146,7 +146,8 @@ mod tests {
             ids.push(id.to_owned());
         })
         .unwrap();
-        assert_eq!(ids, list().into_iter().map(|s| s.id).collect::<Vec<_>>());
+        let ours = |id: &String| !id.starts_with("gymnasium-rs:");
+        assert_eq!(ids, list().into_iter().map(|s| s.id).filter(ours).collect::<Vec<_>>());
         assert!(erased_rate("TMaze-v0", 2, Duration::ZERO).unwrap() > 0.0);
         assert!(erased_rate("TMaze-v0", 0, Duration::ZERO).is_err());
     }

@@ -42,7 +42,7 @@ fn open(id: &str, program: &str, more: &[(&str, Value)]) -> Result<BoxEnv> {
 
 fn failure(result: Result<impl Sized>) -> PythonError {
     match result.err() {
-        Some(EnvError::Python { source, .. }) => source,
+        Some(EnvError::Python { problem, .. }) => problem,
         other => panic!("expected a failure of the Python process, got {other:?}"),
     }
 }
@@ -53,7 +53,7 @@ fn first_failure(env: &mut BoxEnv) -> (usize, PythonError) {
     env.reset(Some(1), ObsMut::U8(&mut obs)).unwrap();
     for t in 1.. {
         match env.step(ActionRef::Discrete(&[2]), ObsMut::U8(&mut obs)) {
-            Ok(step) => assert_eq!((step.reward, obs[0]), (2.0, (t % 4) as u8)),
+            Ok(step) => assert_eq!((step.reward, obs[0]), (2.0, ((t + 1) % 4) as u8)),
             Err(e) => return (t, failure(Err::<(), _>(e))),
         }
     }

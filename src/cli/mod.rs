@@ -179,7 +179,7 @@ fn env_code(e: &EnvError) -> u8 {
     use mamba_rl_envs::PythonError::{Interpreter, Make, NoGymnasium};
     match e {
         EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. } => 2,
-        EnvError::Python { source: Interpreter { .. } | Make { .. } | NoGymnasium { .. }, .. } => 2,
+        EnvError::Python { problem: Interpreter { .. } | Make { .. } | NoGymnasium { .. }, .. } => 2,
         _ => 1,
     }
 }

@@ -40,12 +40,33 @@ impl Policy {
     }
 }
 
-/// What looks at the environment before each step and once at the end; gets a line that says where the episode stands.
-pub type Watcher<'a> = dyn FnMut(&dyn DynEnv, &str) + 'a;
+/// Where an episode stands.
+#[derive(Debug, Clone, Copy)]
+pub struct At {
+    step: usize,
+    /// Of the step before.
+    reward: Option<f64>,
+    end: bool,
+}
+
+impl At {
+    /// In words, the reward with as many decimals as there are or `decimals`.
+    pub fn words(&self, decimals: Option<usize>) -> String {
+        let reward = match (self.reward, decimals) {
+            (None, _) => String::new(),
+            (Some(r), None) => format!(", reward {r}"),
+            (Some(r), Some(n)) => format!(", reward {r:.n$}"),
+        };
+        format!("step {}{reward}{}", self.step, if self.end { ", end" } else { "" })
+    }
+}
+
+/// What looks at the environment before each step and once at the end.
+pub type Watcher<'a> = dyn FnMut(&dyn DynEnv, At) + 'a;
 
 /// Appends text frames.
-pub fn text_frames(text: &mut String) -> impl FnMut(&dyn DynEnv, &str) + '_ {
-    |env, head| text.push_str(&format!("{head}\n{}\n", env.render_text().trim_end()))
+pub fn text_frames(text: &mut String) -> impl FnMut(&dyn DynEnv, At) + '_ {
+    |env, at| text.push_str(&format!("{}\n{}\n", at.words(None), env.render_text().trim_end()))
 }
 
 /// One episode.
@@ -57,13 +78,11 @@ pub fn play(
 ) -> mamba_rl_envs::Result<TraceEpisode> {
     let mut step = 0;
     let episode = record_episode(env.as_mut(), seed, &mut |env, obs, before| {
-        let reward = before.map_or_else(String::new, |s| format!(", reward {}", s.reward));
-        watch(env, &format!("step {step}{reward}"));
+        watch(env, At { step, reward: before.map(|s| s.reward), end: false });
         step += 1;
         policy.act(env, obs, before)
     })?;
-    let reward = episode.rewards.last().map_or_else(String::new, |r| format!(", reward {r}"));
-    watch(env.as_ref(), &format!("step {step}{reward}, end"));
+    watch(env.as_ref(), At { step, reward: episode.rewards.last().copied(), end: true });
     Ok(episode)
 }
 

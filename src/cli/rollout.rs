@@ -8,7 +8,7 @@ use mamba_rl::config::{Config, Flags};
 use mamba_rl::network::Session;
 use mamba_rl_envs::{BoxEnv, DynEnv, EnvArgs, render};
 
-use super::play::{Policy, play, text_frames};
+use super::play::{At, Policy, play, text_frames};
 use super::{Outcome, checkpoint, text};
 
 /// Arguments of `rollout`.
@@ -54,11 +54,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
     for n in 0..args.episodes {
         let seed = args.seed.wrapping_add(n);
         let mut frames = args.render.then(String::new);
-        let mut episode = play(&mut env, &mut policy, seed, &mut |env, head| {
+        let mut episode = play(&mut env, &mut policy, seed, &mut |env, at| {
             if let Some(text) = &mut frames {
-                text_frames(text)(env, head);
+                text_frames(text)(env, at);
             }
-            pictures.look(env, head);
+            pictures.look(env, at);
         })?;
         episode.args.clone_from(&env_args.args);
         let total = episode.rewards.iter().sum::<f64>();
@@ -98,7 +98,7 @@ struct Pictures<'a> {
 }
 
 impl Pictures<'_> {
-    fn look(&mut self, env: &dyn DynEnv, head: &str) {
+    fn look(&mut self, env: &dyn DynEnv, at: At) {
         if self.gif.is_none() && self.png.is_none() {
             return;
         }
@@ -106,7 +106,7 @@ impl Pictures<'_> {
             self.frames.clear();
         }
         if self.frames.len() < MOST_FRAMES {
-            self.frames.push(render::frame(env, &format!("{}  {head}", env.spec().name)));
+            self.frames.push(render::frame(env, &format!("{}  {}", env.spec().name, at.words(Some(4)))));
         } else {
             self.left_out += 1;
         }

@@ -121,6 +121,10 @@ impl<'a> Run<'a> {
         let stopped = match ended {
             Ok(stopped) => stopped,
             Err(e @ Error::Env(_)) => {
+                // The step that failed is half done: no running episode goes on from here.
+                let copies = self.parts.envs.save().copies;
+                let broken = copies.iter().enumerate().filter(|(_, c)| c.broken);
+                broken.for_each(|(i, _)| self.parts.actor.start_over(i));
                 // The environments' failure is what the user must hear of; that of the save comes beside it.
                 if let Err(unsaved) = self.save(false).and_then(|()| self.checkpoints.finish()) {
                     self.console.warn(&format!("the run could not be saved: {unsaved}"));

@@ -130,14 +130,14 @@ impl Env for CountRecall {
         let symbols = self.values.cards().iter().map(|c| (self.symbol)(*c)).max().map_or(1, |s| usize::from(s) + 1);
         for (s, &count) in self.counts[..symbols].iter().enumerate() {
             let x = 2.0 + 11.0 * s as f32 / symbols as f32;
-            let tall = 2.0 * f32::from(count) / (self.values.n() / symbols) as f32;
+            let tall = 1.6 * f32::from(count) / (self.values.n() / symbols) as f32;
             let asked = usize::from((self.symbol)(query)) == s;
             p.rect(
-                [x, below + 2.5 - tall],
+                [x, below + 2.4 - tall],
                 [8.0 / symbols as f32, tall],
                 if asked { paint::GOLD } else { paint::SLATE },
             );
-            p.text([x, below + 2.6], 0.3, count.to_string(), paint::INK);
+            p.text([x, below + 2.5], 0.3, count.to_string(), paint::INK);
         }
         Some(p)
     }

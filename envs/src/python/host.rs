@@ -96,7 +96,7 @@ impl Host {
         if let Some(host) = hosts.iter().filter_map(Weak::upgrade).find(|h| h.key == key && h.alive()) {
             return Ok(host);
         }
-        let failed = |source| EnvError::Python { env: id.to_owned(), source };
+        let failed = |problem| EnvError::Python { env: id.to_owned(), problem };
         let mut process = Process::start(program, timeout).map_err(failed)?;
         let request = json!({"open": {"id": gym_id, "kwargs": kwargs, "protocol": PROTOCOL}});
         let answer = match process.ask(&request) {
@@ -178,7 +178,7 @@ impl Process {
     fn start(program: &str, timeout: Duration) -> Outcome<Process> {
         let mut command = Command::new(program);
         command.args(["-u", "-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let interpreter = |source| PythonError::Interpreter { program: program.to_owned(), source };
+        let interpreter = |reason| PythonError::Interpreter { program: program.to_owned(), reason };
         let mut child = command.spawn().map_err(interpreter)?;
         let (send, answers) = channel();
         if let Some(out) = child.stdout.take() {

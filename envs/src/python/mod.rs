@@ -36,12 +36,12 @@ pub const PREFIX: &str = "python:";
 #[non_exhaustive]
 pub enum PythonError {
     /// The interpreter could not be started.
-    #[error("cannot start `{program}`: {source}; name another with env.args.python")]
+    #[error("cannot start `{program}`: {reason}; name another with env.args.python")]
     Interpreter {
         /// The program.
         program: String,
         /// What the system said.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The interpreter has no `gymnasium`.
     #[error("`{program}` has no gymnasium ({text}); try `{program} -m pip install gymnasium`")]
@@ -167,7 +167,7 @@ fn usable(spec: &EnvSpec) -> Result<()> {
 
 impl PythonEnv {
     fn error(&self, problem: PythonError) -> EnvError {
-        EnvError::Python { env: self.spec.id.clone(), source: problem }
+        EnvError::Python { env: self.spec.id.clone(), problem }
     }
 
     fn check(&self, action: ActionRef<'_>) -> Result<()> {

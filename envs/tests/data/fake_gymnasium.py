@@ -1,7 +1,8 @@
-"""A server of the protocol without gymnasium: shows step mod 4, pays the action, ends after 20 steps, and fails when told.
+"""A server of the protocol without gymnasium: shows (seed + step) mod 4, pays the action, ends after 20
+steps, and fails when told.
 
 Keyword arguments: `raise_at`, `hang_at`, `die_at` (step of an episode), `once` (a file that remembers that it failed).
-Its `say` request answers how many messages of steps came and how long the longest was, as a reward.
+With `count` the reward is the number of step messages so far, the observation the size of the largest.
 """
 import json
 import os
@@ -25,8 +26,8 @@ def fails(key, t):
 def step(copy, action):
     if kwargs.get("count"):
         return [[longest % 4], messages, False, False]
-    copies[copy] += 1
-    t = copies[copy]
+    copies[copy][0] += 1
+    t, seed = copies[copy]
     if fails("raise_at", t):
         return {"error": "ValueError: out of cards"}
     if fails("hang_at", t):
@@ -34,7 +35,7 @@ def step(copy, action):
     if fails("die_at", t):
         print("about to die", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return [[t % 4], action[0], t == 20, False]
+    return [[(t + seed) % 4], action[0], t == 20, False]
 
 
 for line in sys.stdin:
@@ -44,8 +45,8 @@ for line in sys.stdin:
         answer = {"protocol": kwargs.get("protocol", request["protocol"]), "gymnasium": "none", "max_steps": 20}
         answer["observation_space"], answer["action_space"] = {"Discrete": 4}, {"Discrete": 3}
     elif kind == "reset":
-        copies[request["copy"]] = 0
-        answer = {"obs": [0]}
+        copies[request["copy"]] = [0, request["seed"] or 0]
+        answer = {"obs": [copies[request["copy"]][1] % 4]}
     elif kind == "step":
         messages, longest = messages + 1, max(longest, len(request))
         answer = {"steps": [step(*one) for one in request]}
