@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -63,6 +64,8 @@ struct Process {
     answers: Receiver<std::io::Result<String>>,
     /// Last lines of its standard error.
     said: Arc<Mutex<VecDeque<String>>>,
+    /// Reads `said`; ends with the child.
+    listener: Option<JoinHandle<()>>,
     timeout: Duration,
     /// Actions that wait to be sent.
     waiting: Vec<(u64, Vec<Value>)>,
@@ -186,7 +189,7 @@ impl Process {
             std::thread::spawn(move || BufReader::new(out).lines().try_for_each(|line| send.send(line)));
         }
         let said = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(err) = child.stderr.take() {
+        let listener = child.stderr.take().map(|err| {
             let said = said.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(err).lines().map_while(std::result::Result::ok) {
@@ -196,11 +199,11 @@ impl Process {
                         said.pop_front();
                     }
                 }
-            });
-        }
+            })
+        });
         let input = child.stdin.take();
         let (waiting, ready) = (Vec::new(), BTreeMap::new());
-        Ok(Process { child, input, answers, said, timeout, waiting, ready, copies: 0 })
+        Ok(Process { child, input, answers, said, listener, timeout, waiting, ready, copies: 0 })
     }
 
     fn forget(&mut self, copy: u64) {
@@ -254,6 +257,11 @@ impl Process {
     /// Ends it if it lives; how it ended.
     fn died(&mut self) -> PythonError {
         let status = self.end();
+        // Its last words may still be on their way; a process of its own that keeps the pipe open is not waited for.
+        let begun = Instant::now();
+        while self.listener.as_ref().is_some_and(|l| !l.is_finished()) && begun.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let last = lock(&self.said).iter().rev().find(|l| !l.trim().is_empty()).cloned().unwrap_or_default();
         PythonError::Died { status, last }
     }
