@@ -16,7 +16,7 @@ pub fn run(out: &mut dyn Write) -> Outcome {
 }
 
 /// The processor's name, where the system tells it.
-fn model() -> String {
+pub fn model() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(':').nth(1));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |n| n.trim().to_owned())

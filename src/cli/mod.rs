@@ -8,6 +8,8 @@
 //! | 3 | interrupted, with everything saved |
 //! | 130 | second signal |
 
+mod bench;
+mod bench_shapes;
 mod checkpoint;
 mod devices;
 mod envs;
@@ -55,6 +57,8 @@ enum Command {
     Info(info::Args),
     /// Draw learning curves of runs as SVG or PNG
     Plot(plot::Args),
+    /// Measure this machine: ceilings, passes of the network, acting
+    Bench(bench::Args),
     /// List the devices that can be trained on
     Devices,
 }
@@ -98,6 +102,7 @@ fn run(command: Command) -> Outcome {
         Command::Rollout(args) => rollout::run(&args, &mut out)?,
         Command::Info(args) => info::run(&args, &mut out)?,
         Command::Plot(args) => plot::run(&args, &mut out)?,
+        Command::Bench(args) => bench::run(&args, &mut out)?,
         Command::Devices => devices::run(&mut out)?,
     };
     out.flush()?;
