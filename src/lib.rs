@@ -2,6 +2,7 @@
 
 pub mod actor;
 pub mod backbone;
+pub mod bench;
 pub mod checkpoint;
 pub mod config;
 pub mod device;

@@ -43,6 +43,38 @@ pub struct Trace {
     pub reward: Vec<f32>,
 }
 
+/// Arrays over a span's steps for [`Trace::priority`], kept so that a running actor allocates nothing.
+#[derive(Debug, Clone, Default)]
+pub struct TraceWork {
+    next_value: Vec<f32>,
+    terminated: Vec<bool>,
+    truncated: Vec<bool>,
+    mask: Vec<bool>,
+    target: Vec<f32>,
+    raw: Vec<f32>,
+    steps: Vec<usize>,
+    bootstrap: Vec<bool>,
+    full: Vec<bool>,
+}
+
+impl TraceWork {
+    fn reset(&mut self, len: usize) {
+        self.next_value.clear();
+        for v in [&mut self.target, &mut self.raw] {
+            v.clear();
+            v.resize(len, 0.0);
+        }
+        for v in [&mut self.terminated, &mut self.truncated, &mut self.bootstrap, &mut self.full] {
+            v.clear();
+            v.resize(len, false);
+        }
+        self.mask.clear();
+        self.mask.resize(len, true);
+        self.steps.clear();
+        self.steps.resize(len, 0);
+    }
+}
+
 impl Trace {
     /// Forgets the episode, keeping the memory.
     pub fn clear(&mut self) {
@@ -55,7 +87,14 @@ impl Trace {
     ///
     /// # Errors
     /// `Usage` when the span lies outside what was recorded.
-    pub fn priority(&self, c: TraceConfig, start: usize, len: usize, end: SpanEnd) -> Result<f32> {
+    pub fn priority(
+        &self,
+        c: TraceConfig,
+        start: usize,
+        len: usize,
+        end: SpanEnd,
+        work: &mut TraceWork,
+    ) -> Result<f32> {
         let stop = start + len;
         let running = end == SpanEnd::Running;
         if stop > self.reward.len() || (running && stop >= self.value.len()) {
@@ -64,43 +103,41 @@ impl Trace {
                 "internal: span {start}..{stop} of an episode with {found} recorded steps"
             )));
         }
-        let mut next_value = self.value[start + 1..(stop + usize::from(running)).max(start + 1)].to_vec();
-        let (mut terminated, mut truncated) = (vec![false; len], vec![false; len]);
+        let w = work;
+        w.reset(len);
+        w.next_value.extend_from_slice(&self.value[start + 1..(stop + usize::from(running)).max(start + 1)]);
         match end {
             SpanEnd::Running => {}
             SpanEnd::Terminated => {
-                terminated[len - 1] = true;
-                next_value.push(0.0);
+                w.terminated[len - 1] = true;
+                w.next_value.push(0.0);
             }
             SpanEnd::Truncated(value) => {
-                terminated[len - 1] = c.truncation_is_terminal;
-                truncated[len - 1] = true;
-                next_value.push(if c.truncation_is_terminal { 0.0 } else { value });
+                w.terminated[len - 1] = c.truncation_is_terminal;
+                w.truncated[len - 1] = true;
+                w.next_value.push(if c.truncation_is_terminal { 0.0 } else { value });
             }
         }
-        let mask = vec![true; len];
-        let (mut target, mut raw, mut steps) = (vec![0.0; len], vec![0.0; len], vec![0; len]);
-        let (mut bootstrap, mut full) = (vec![false; len], vec![false; len]);
         let row = NStepRow {
             reward: &self.reward[start..stop],
-            terminated: &terminated,
-            truncated: &truncated,
-            mask: &mask,
-            next_value: &next_value,
+            terminated: &w.terminated,
+            truncated: &w.truncated,
+            mask: &w.mask,
+            next_value: &w.next_value,
         };
         let out = NStepOut {
-            target: &mut target,
-            raw: &mut raw,
-            steps: &mut steps,
-            bootstrap: &mut bootstrap,
-            full: &mut full,
+            target: &mut w.target,
+            raw: &mut w.raw,
+            steps: &mut w.steps,
+            bootstrap: &mut w.bootstrap,
+            full: &mut w.full,
         };
         n_step_targets(row, c.gamma, c.n_step, c.rescaling, out)
             .map_err(|e| Error::Usage(format!("internal: trace: {e}")))?;
-        for (t, q) in target.iter_mut().zip(&self.q_taken[start..stop]) {
+        for (t, q) in w.target.iter_mut().zip(&self.q_taken[start..stop]) {
             *t -= q;
         }
-        Ok(sequence_priority(&target, &mask, c.eta))
+        Ok(sequence_priority(&w.target, &w.mask, c.eta))
     }
 }
 
@@ -110,15 +147,16 @@ mod tests {
 
     #[test]
     fn one_step_errors_by_hand() {
+        let mut work = TraceWork::default();
         let trace = Trace { q_taken: vec![1.0, 2.0], value: vec![5.0, 4.0], reward: vec![1.0, 1.0] };
         let c = TraceConfig { gamma: 0.5, n_step: 1, rescaling: None, truncation_is_terminal: false, eta: 1.0 };
         // δ = (1 + 0.5·4 − 1, 1 − 2) = (2, −1)
-        assert_eq!(trace.priority(c, 0, 2, SpanEnd::Terminated).unwrap(), 2.0);
+        assert_eq!(trace.priority(c, 0, 2, SpanEnd::Terminated, &mut work).unwrap(), 2.0);
         // δ₁ = 1 + 0.5·10 − 2 = 4
-        assert_eq!(trace.priority(c, 0, 2, SpanEnd::Truncated(10.0)).unwrap(), 4.0);
+        assert_eq!(trace.priority(c, 0, 2, SpanEnd::Truncated(10.0), &mut work).unwrap(), 4.0);
         let terminal = TraceConfig { truncation_is_terminal: true, ..c };
-        assert_eq!(trace.priority(terminal, 1, 1, SpanEnd::Truncated(10.0)).unwrap(), 1.0);
-        assert_eq!(trace.priority(c, 0, 1, SpanEnd::Running).unwrap(), 2.0);
-        assert!(trace.priority(c, 0, 2, SpanEnd::Running).is_err());
+        assert_eq!(trace.priority(terminal, 1, 1, SpanEnd::Truncated(10.0), &mut work).unwrap(), 1.0);
+        assert_eq!(trace.priority(c, 0, 1, SpanEnd::Running, &mut work).unwrap(), 2.0);
+        assert!(trace.priority(c, 0, 2, SpanEnd::Running, &mut work).is_err());
     }
 }

@@ -10,6 +10,7 @@
 
 mod bench;
 mod bench_envs;
+mod bench_shapes;
 mod checkpoint;
 mod devices;
 mod envs;
@@ -57,7 +58,7 @@ enum Command {
     Info(info::Args),
     /// Draw learning curves of runs as SVG or PNG
     Plot(plot::Args),
-    /// Measure how fast this machine is at it
+    /// Measure this machine: ceilings, passes of the network, acting
     Bench(bench::Args),
     /// List the devices that can be trained on
     Devices,

@@ -326,13 +326,13 @@ impl<D: Backend> Learner for R2d2<D> {
         let n_learnt = (first..batch.slots * batch.batch).filter(learnt).count();
         let mut shards = std::mem::take(&mut self.shards);
         let this = &*self;
-        let each = |s: &mut Shard<D>| this.shard_step(s, batch, n_learnt);
-        let done: Vec<Result<()>> = match &mut shards[..] {
-            [only] => vec![each(only)],
-            many => many.par_iter_mut().map(each).collect(),
-        };
+        let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt);
+        match &mut shards[..] {
+            [only] => each(only),
+            many => many.par_iter_mut().for_each(each),
+        }
         self.shards = shards;
-        done.into_iter().collect::<Result<()>>()?;
+        self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))?;
         self.priorities.clear();
         let mut update = Update { learnt: n_learnt, ..Update::default() };
         for s in &self.shards {

@@ -60,6 +60,8 @@ pub(super) struct Shard<D: Backend> {
     pub grads: D::Tensor,
     pub host: Host,
     pub td: super::td::TdRows,
+    /// How the last step ended.
+    pub done: Result<()>,
 }
 
 impl<D: Backend> Shard<D> {
@@ -85,6 +87,7 @@ impl<D: Backend> Shard<D> {
             grads: dev.zeros(net.layout().len(), Kind::Full)?,
             host: Host::default(),
             td: super::td::TdRows::default(),
+            done: Ok(()),
         })
     }
 

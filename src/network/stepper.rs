@@ -19,6 +19,7 @@ struct Shard<D: Backend> {
     spare: State<D>,
     ws: Workspace<D>,
     q: Vec<f32>,
+    done: Result<()>,
 }
 
 /// N rows with their recurrent state.
@@ -61,6 +62,7 @@ impl<D: Backend> Stepper<D> {
                 spare: net.zero_state(dev, n)?,
                 ws: net.workspace(dev, SeqShape { time: 1, batch: n }, false)?,
                 q: vec![0.0; n * net.actions()],
+                done: Ok(()),
             });
         }
         Ok(Stepper { shards: made, rows, d_input: net.d_input(), actions: net.actions() })
@@ -104,8 +106,9 @@ impl<D: Backend> Stepper<D> {
         if let [only] = &mut self.shards[..] {
             return one(only);
         }
+        self.shards.par_iter_mut().for_each(|s| s.done = one(s));
         // first error in shard order, so that the message does not depend on timing
-        self.shards.par_iter_mut().map(one).collect::<Vec<_>>().into_iter().collect()
+        self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))
     }
 
     /// Q-values of row i, [actions].

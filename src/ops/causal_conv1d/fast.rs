@@ -1,18 +1,23 @@
-//! The convolution in f32, vectorised: per row and block of channels the inputs are gathered into one column
-//! (window first), then eight steps at a time share each tap. Steps near a reset take fewer taps, one step at a time; an
-//! output's sum always runs from the oldest tap to the newest, so both give the same bits.
+//! The convolution in f32, vectorised, for any number of taps (`four` is for four): per row and block of channels the
+//! inputs are gathered into one column (window first), then eight steps at a time share each tap. Steps near a reset take
+//! fewer taps, one step at a time; an output's sum always runs from the oldest tap to the newest: the same bits.
 
-use super::ConvShape;
+use super::{ConvShape, four};
 use crate::device::is_set;
 use crate::device::simd::{Kernel, Lanes, SLACK, aligned};
 
-const PAD: usize = 16;
+pub(super) const PAD: usize = 16;
 /// Steps, or taps, that are computed together.
 const BLOCK: usize = 8;
 
 /// Floats of scratch: taps [K, pad] and a column of inputs; for the backward also g_w, g_b and a column of gradients.
 pub(super) fn scratch(s: ConvShape, train: bool) -> usize {
-    let (pad, column) = (s.d_inner.next_multiple_of(PAD), (s.window() + s.time) * PAD);
+    let pad = s.d_inner.next_multiple_of(PAD);
+    if s.d_conv == four::K {
+        let backward = s.d_conv * pad + pad + four::carry(s.d_inner);
+        return SLACK + s.d_conv * pad + if train { backward } else { 0 };
+    }
+    let column = (s.window() + s.time) * PAD;
     let backward = s.d_conv * pad + pad + column + s.window() * PAD;
     SLACK + s.d_conv * pad + column + if train { backward } else { 0 }
 }
@@ -42,7 +47,7 @@ fn gather<L: Lanes>(l: L, s: ConvShape, b: usize, c0: usize, window: &[f32], x: 
 
 /// Last reset of row b in steps [0, to), as steps before `to`; d_conv or more where it does not matter.
 #[inline(always)]
-fn since_reset(s: ConvShape, reset: Option<&[u8]>, b: usize, to: usize) -> usize {
+pub(super) fn since_reset(s: ConvShape, reset: Option<&[u8]>, b: usize, to: usize) -> usize {
     if reset.is_none() {
         return s.d_conv;
     }
@@ -84,6 +89,9 @@ impl Kernel for Forward<'_> {
         let scratch = aligned(std::mem::take(&mut self.scratch));
         let (taps, column) = scratch.split_at_mut(s.d_conv * s.d_inner.next_multiple_of(PAD));
         transpose(s, self.w, taps);
+        if s.d_conv == four::K {
+            return self.four(l, taps);
+        }
         for b in 0..s.batch {
             for c0 in (0..s.d_inner).step_by(L::N) {
                 gather(l, s, b, c0, self.window, self.x, column);
@@ -126,7 +134,7 @@ impl Forward<'_> {
     }
 
     #[inline(always)]
-    fn finish<L: Lanes>(&mut self, l: L, p: L::V, at: usize, w: usize) {
+    pub(super) fn finish<L: Lanes>(&mut self, l: L, p: L::V, at: usize, w: usize) {
         if let Some(pre) = self.pre.as_mut() {
             l.store_part(p, pre, at, w);
         }
@@ -169,16 +177,20 @@ impl Kernel for Backward<'_> {
         let (taps, rest) = scratch.split_at_mut(s.d_conv * pad);
         let (g_w, rest) = rest.split_at_mut(s.d_conv * pad);
         let (g_b, rest) = rest.split_at_mut(pad);
-        let (column, g_p) = rest.split_at_mut((s.window() + s.time) * PAD);
         transpose(s, self.w, taps);
         g_w.fill(0.0);
         g_b.fill(0.0);
-        for b in 0..s.batch {
-            for c0 in (0..s.d_inner).step_by(L::N) {
-                gather(l, s, b, c0, self.window, self.x, column);
-                self.gather_g(l, b, c0, g_p, g_b);
-                self.taps(l, b, c0, column, g_p, g_w);
-                self.inputs(l, b, c0, taps, g_p);
+        if s.d_conv == four::K {
+            self.four(l, taps, g_w, g_b, &mut rest[..four::carry(s.d_inner)]);
+        } else {
+            let (column, g_p) = rest.split_at_mut((s.window() + s.time) * PAD);
+            for b in 0..s.batch {
+                for c0 in (0..s.d_inner).step_by(L::N) {
+                    gather(l, s, b, c0, self.window, self.x, column);
+                    self.gather_g(l, b, c0, g_p, g_b);
+                    self.taps(l, b, c0, column, g_p, g_w);
+                    self.inputs(l, b, c0, taps, g_p);
+                }
             }
         }
         for i in 0..s.d_inner {
@@ -302,7 +314,7 @@ impl Backward<'_> {
 
     /// Adds the gradient that comes from the window after the last step, and stores.
     #[inline(always)]
-    fn finish<L: Lanes>(&mut self, l: L, mut g: L::V, b: usize, c0: usize, i: usize) {
+    pub(super) fn finish<L: Lanes>(&mut self, l: L, mut g: L::V, b: usize, c0: usize, i: usize) {
         let s = self.s;
         let (w, k) = (L::N.min(s.d_inner - c0), s.window());
         if let (Some(from), Some(m)) = (self.g_window_out, i.checked_sub(s.time)) {

@@ -5,6 +5,7 @@
 
 mod cpu;
 mod fast;
+mod four;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

@@ -2,6 +2,7 @@
 
 pub(crate) mod cpu;
 mod fast;
+pub(crate) mod rows;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};

@@ -1,4 +1,5 @@
-//! LSTM and GRU on the CPU: per step one product with W_hh for all rows, then the gates.
+//! LSTM and GRU on the CPU: per step one product with W_hh for all rows, then the gates. Few rows go without the packing
+//! of a matrix product, over a transposed copy of W_hh that the steps share.
 
 use super::fast;
 use super::{Cell, Recurrent, RecurrentGrad, RecurrentIn, RecurrentOut, RecurrentShape};
@@ -6,6 +7,29 @@ use crate::device::{Cpu, Isa, Real, host_mask, is_set};
 use crate::error::Result;
 use crate::ops::gate::cpu::sigmoid;
 use crate::ops::linear::cpu::{Matrix, MatrixMut, add_rows, add_transposed_times, times, times_transposed};
+use crate::ops::linear::rows::{MANY, Rows};
+
+/// Steps from which a transposed copy of W_hh pays.
+const LONG: usize = 4;
+
+/// Elements of that copy, [H, G H].
+fn transposed(s: RecurrentShape) -> usize {
+    if s.time >= LONG && s.batch <= MANY { s.width() * s.hidden } else { 0 }
+}
+
+/// w [rows, cols] as [cols, rows], by blocks that stay in the first cache.
+fn transpose<F: Copy>(w: &[F], rows: usize, cols: usize, out: &mut [F]) {
+    const SIDE: usize = 16;
+    for i0 in (0..rows).step_by(SIDE) {
+        for j0 in (0..cols).step_by(SIDE) {
+            for j in j0..(j0 + SIDE).min(cols) {
+                for i in i0..(i0 + SIDE).min(rows) {
+                    out[j * rows + i] = w[i * cols + j];
+                }
+            }
+        }
+    }
+}
 
 /// Fields of the tape for step t, each [B, H].
 pub(super) fn field(s: RecurrentShape, k: usize, t: usize) -> std::ops::Range<usize> {
@@ -109,6 +133,20 @@ fn step_bwd<F: Real>(
     }
 }
 
+/// c += a b.
+fn add_product<F: Real>(isa: Isa, a: Matrix<'_, F>, b: Matrix<'_, F>, c: MatrixMut<'_, F>) {
+    let few = c.rows <= MANY;
+    match (F::as_f32(a.data), F::as_f32(b.data), few) {
+        (Some(x), Some(y), true) => {
+            let (a, b) = (Matrix::new(x, a.rows, a.cols), Matrix::new(y, b.rows, b.cols));
+            let (rows, cols) = (c.rows, c.cols);
+            let c = MatrixMut::new(F::as_f32_mut(c.data).unwrap_or_default(), rows, cols);
+            isa.run(Rows { a, b, c, add: true });
+        }
+        _ => times(a, b, c, true),
+    }
+}
+
 fn forward<F: Real>(
     isa: Isa,
     s: RecurrentShape,
@@ -117,7 +155,13 @@ fn forward<F: Real>(
 ) -> Result<()> {
     let reset = host_mask("recurrent", x.reset)?;
     let (gx, w_hh, b_hh) = (x.gx.host(), x.w_hh.host(), x.b_hh.host());
-    let (y, h, gh) = (out.y.host(), out.h.host(), out.scratch.host());
+    let (y, h) = (out.y.host(), out.h.host());
+    // scratch: gh [B, G H], then W_hh transposed
+    let (gh, rest) = out.scratch.host().split_at_mut(s.batch * s.width());
+    let w_t = &mut rest[..transposed(s)];
+    if !w_t.is_empty() {
+        transpose(w_hh, s.width(), s.hidden, w_t);
+    }
     let (mut c, mut tape) = (out.c.map(|c| c.host()), out.tape.map(|t| t.host()));
     let (rows, w) = (s.batch * s.hidden, s.width());
     for t in 0..s.time {
@@ -134,8 +178,12 @@ fn forward<F: Real>(
         for row in gh.chunks_exact_mut(w) {
             row.copy_from_slice(b_hh);
         }
-        let (state, weights) = (Matrix::new(&*h, s.batch, s.hidden), Matrix::new(w_hh, w, s.hidden));
-        times_transposed(state, weights, MatrixMut::new(gh, s.batch, w), true);
+        let state = Matrix::new(&*h, s.batch, s.hidden);
+        if w_t.is_empty() {
+            times_transposed(state, Matrix::new(w_hh, w, s.hidden), MatrixMut::new(gh, s.batch, w), true);
+        } else {
+            add_product(isa, state, Matrix::new(&*w_t, s.hidden, w), MatrixMut::new(gh, s.batch, w));
+        }
         let gx = &gx[t * s.batch * w..][..s.batch * w];
         if let (Some(gx), Some(gh), Some(h)) = (F::as_f32(gx), F::as_f32(gh), F::as_f32_mut(h)) {
             let c = c.as_deref_mut().and_then(F::as_f32_mut);
@@ -165,7 +213,7 @@ fn backward<F: Real>(
     let (rows, w) = (s.batch * s.hidden, s.width());
     // scratch: g_gh of all steps [T, B, G H], then g_h and g_c [B, H]
     let (g_gh, state) = g.scratch.host().split_at_mut(s.time * s.batch * w);
-    let (g_h, g_c) = state.split_at_mut(rows);
+    let (g_h, g_c) = state[..2 * rows].split_at_mut(rows);
     for (to, from) in [(&mut *g_h, g.g_h_out), (&mut *g_c, g.g_c_out)] {
         match from {
             Some(from) => to.copy_from_slice(from.host()),
@@ -185,7 +233,8 @@ fn backward<F: Real>(
             step_bwd(s, tape, t, now_gx, now_gh, g_h, g_c);
         }
         let weights = Matrix::new(w_hh, w, s.hidden);
-        times(Matrix::new(&g_gh[step], s.batch, w), weights, MatrixMut::new(g_h, s.batch, s.hidden), true);
+        let to = MatrixMut::new(&mut *g_h, s.batch, s.hidden);
+        add_product(isa, Matrix::new(&g_gh[step], s.batch, w), weights, to);
         clear(s, reset, t, g_h);
         clear(s, reset, t, g_c);
     }
@@ -205,19 +254,19 @@ fn backward<F: Real>(
 impl<F: Real> Recurrent for Cpu<F> {
     fn recurrent_scratch(s: RecurrentShape, train: bool) -> usize {
         let step = s.batch * s.width();
-        if train { s.time * step + 2 * s.batch * s.hidden } else { step }
+        let forward = step + transposed(s);
+        if train { forward.max(s.time * step + 2 * s.batch * s.hidden) } else { forward }
     }
 
     fn recurrent(
         &self,
         s: RecurrentShape,
         x: RecurrentIn<'_, Vec<F>, Vec<u8>>,
-        mut out: RecurrentOut<'_, Vec<F>>,
+        out: RecurrentOut<'_, Vec<F>>,
     ) -> Result<()> {
         s.check_in(self, &x)?;
         s.check_gx(self, &x.gx)?;
         s.check_out(self, &out)?;
-        out.scratch.len = s.batch * s.width();
         forward(self.isa(), s, x, out)
     }
 

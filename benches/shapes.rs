@@ -1,0 +1,44 @@
+//! Criterion benches of the passes that `mamba-rl bench` measures, on one thread and on all:
+//! `cargo bench --bench shapes -- S1`.
+
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use mamba_rl::bench::{Learning, SHAPES, Shape, Stepping, Unroll};
+
+fn pools() -> Vec<rayon::ThreadPool> {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let counts = if all > 1 { vec![1, all] } else { vec![1] };
+    counts.into_iter().map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().expect("a pool")).collect()
+}
+
+fn shape(c: &mut Criterion, s: Shape) {
+    let mut group = c.benchmark_group(s.name);
+    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
+    for pool in pools() {
+        let n = pool.current_num_threads();
+        let mut target = Unroll::new(s, false).expect("a network");
+        let mut train = Unroll::new(s, true).expect("a network");
+        let mut learning = Learning::new(s).expect("a learner");
+        let (mut one, mut many) = (Stepping::new(s, 1).expect("a network"), Stepping::new(s, 64).expect("a network"));
+        pool.install(|| {
+            group.bench_function(format!("forward/{n}"), |b| b.iter(|| target.forward().expect("runs")));
+            group.bench_function(format!("forward_backward/{n}"), |b| {
+                b.iter(|| train.forward_backward().expect("runs"))
+            });
+            group.bench_function(format!("learner_step/{n}"), |b| b.iter(|| learning.step().expect("runs")));
+            group.bench_function(format!("act_1/{n}"), |b| b.iter(|| one.step().expect("runs")));
+            group.bench_function(format!("act_64/{n}"), |b| b.iter(|| many.step().expect("runs")));
+        });
+    }
+    group.finish();
+}
+
+fn all(c: &mut Criterion) {
+    for s in SHAPES {
+        shape(c, s);
+    }
+}
+
+criterion_group!(benches, all);
+criterion_main!(benches);
