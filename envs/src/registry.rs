@@ -169,7 +169,8 @@ impl Registry {
 
     /// Up to three ids whose id, name or alias is nearest, best first.
     fn nearest(&self, id: &str) -> Vec<String> {
-        let wanted = id.to_lowercase();
+        // names are short; a long one would only cost time
+        let wanted: String = id.chars().take(64).collect::<String>().to_lowercase();
         let score = |e: &Entry| e.names().map(|n| strsim::jaro_winkler(&wanted, &n.to_lowercase())).fold(0.0, f64::max);
         let mut scored: Vec<(f64, &Entry)> = self.entries.iter().map(|e| (score(e), e)).collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));

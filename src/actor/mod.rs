@@ -6,7 +6,7 @@ mod exploration;
 mod trace;
 
 pub use exploration::Exploration;
-pub use trace::{SpanEnd, Trace, TraceConfig};
+pub use trace::{SpanEnd, Trace, TraceConfig, TraceWork};
 
 use mamba_rl_envs::{ActionRef, ObsRef, StepBatch};
 use rand::RngExt;
@@ -63,6 +63,7 @@ pub struct Actor<D: Backend> {
     states: Vec<f32>,
     wanted: Vec<bool>,
     traces: Vec<Trace>,
+    work: TraceWork,
     /// False where the running episode is not stored; the next one is.
     stored: Vec<bool>,
     waiting: Vec<Waiting>,
@@ -106,6 +107,7 @@ impl<D: Backend> Actor<D> {
             states: vec![0.0; copies * state],
             wanted: vec![false; copies],
             traces: vec![Trace::default(); copies],
+            work: TraceWork::default(),
             stored: vec![true; copies],
             waiting: Vec::new(),
             closed: Vec::new(),
@@ -240,7 +242,8 @@ impl<D: Backend> Actor<D> {
     /// Spans that waited for the value of the observation after them.
     fn serve_waiting(&mut self, replay: &mut SequenceReplay) -> Result<()> {
         for w in std::mem::take(&mut self.waiting) {
-            let p = self.traces[w.lane].priority(self.config.trace, w.start, w.len, SpanEnd::Running)?;
+            let p =
+                self.traces[w.lane].priority(self.config.trace, w.start, w.len, SpanEnd::Running, &mut self.work)?;
             replay.set_priority(&[w.handle], &[p]);
         }
         Ok(())
@@ -309,7 +312,7 @@ impl<D: Backend> Actor<D> {
             let (lane, start, len) = (span.lane, span.start, span.len);
             if !span.ends_episode && self.traces[lane].value.len() > start + len {
                 // closed late: an episode that became too long to be kept whole
-                let p = self.traces[lane].priority(self.config.trace, start, len, SpanEnd::Running)?;
+                let p = self.traces[lane].priority(self.config.trace, start, len, SpanEnd::Running, &mut self.work)?;
                 replay.set_priority(&[span.handle], &[p]);
                 continue;
             }
@@ -326,7 +329,7 @@ impl<D: Backend> Actor<D> {
                 let best = legal_argmax(q, legal).map_or(0.0, |a| q[a]);
                 SpanEnd::Truncated(self.config.trace.rescaling.map_or(best, |eps| rescale_inverse(best, eps)))
             };
-            let p = self.traces[lane].priority(self.config.trace, start, len, end)?;
+            let p = self.traces[lane].priority(self.config.trace, start, len, end, &mut self.work)?;
             replay.set_priority(&[span.handle], &[p]);
         }
         Ok(())

@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
             Err(e) => {
                 let code = exit_code(&e);
                 if code != 0 {
-                    complain(&format!("{e:#}{}", hint(&e)));
+                    complain(&format!("{}{}", message(&e), hint(&e)));
                 }
                 code
             }
@@ -116,6 +116,11 @@ fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "error: {line}");
 }
 
+/// One warning on stderr; a closed stderr is no reason to fail.
+fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {message}");
+}
+
 /// Help and version as they are; a wrong argument as one line.
 fn usage(e: &clap::Error) -> u8 {
     match e.kind() {
@@ -136,6 +141,17 @@ fn usage(e: &clap::Error) -> u8 {
             2
         }
     }
+}
+
+/// The error and its causes, each said once: many of our messages hold their cause already.
+fn message(e: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if !out.contains(&cause) {
+            out = if out.is_empty() { cause } else { format!("{out}: {cause}") };
+        }
+    }
+    out
 }
 
 /// Whose is it to mend? A reader that closed the pipe is content: 0.

@@ -131,8 +131,11 @@ impl Pictures<'_> {
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(BoxEnv, EnvArgs, Policy)> {
-    if let Some(set) = args.set.iter().find(|s| !s.trim_start().starts_with("env.")) {
-        return Err(Error::Usage(format!("--set {set}: a rollout has only settings of the task, env.KEY=value")).into());
+    let of_the_task = |s: &String| ["env.legacy", "env.args."].iter().any(|key| s.trim_start().starts_with(key));
+    if let Some(set) = args.set.iter().find(|s| !of_the_task(s)) {
+        let problem =
+            format!("--set {set}: a rollout has only env.legacy=true and env.args.NAME=value; the task is --env");
+        return Err(Error::Usage(problem).into());
     }
     if args.episodes == 0 {
         return Err(Error::Usage("--episodes is 0, expected at least 1".into()).into());

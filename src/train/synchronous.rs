@@ -398,6 +398,11 @@ impl<'a> Run<'a> {
             device: "cpu".into(),
             stopped,
         };
+        if result.updates == 0 && stopped != Stopped::Interrupted {
+            let why = "no update was made: the replay never held `learner.batch` sequences; give more --steps, a smaller \
+                       batch or more `replay.capacity`";
+            self.console.warn(why);
+        }
         self.logger.flush();
         result.write(&self.options.run_dir)?;
         for line in self.logger.take_warnings() {
