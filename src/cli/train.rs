@@ -115,7 +115,12 @@ pub fn run(args: &Args) -> Outcome {
         train::initial_weights(&plan.config, &plan.spec, path)?;
     }
     let dir = run_dir::create(args.run_dir.as_deref(), &plan.spec.name, &plan.config)?;
-    run_dir::write_config(&dir, &plan.config)?;
+    {
+        // Two commands may name one folder at the same moment: the lock decides whose config stands there.
+        let _lock = train::RunLock::take(&dir)?;
+        run_dir::refuse_taken(&dir)?;
+        run_dir::write_config(&dir, &plan.config)?;
+    }
     start(args, &plan, &footprint, dir, false)
 }
 
@@ -123,7 +128,8 @@ pub fn run(args: &Args) -> Outcome {
 pub fn start(args: &Args, plan: &Plan, footprint: &Footprint, dir: PathBuf, resume: bool) -> Outcome {
     let stop = stop_on_signals()?;
     if !args.quiet {
-        greet(plan, footprint, &dir)?;
+        // nobody may be reading; the run goes on all the same
+        let _ = greet(plan, footprint, &dir);
         warn_memory(footprint);
     }
     let options = RunOptions {
@@ -138,10 +144,23 @@ pub fn start(args: &Args, plan: &Plan, footprint: &Footprint, dir: PathBuf, resu
     report(args, plan, &result, &dir)
 }
 
-/// The first SIGINT or SIGTERM asks the run to stop and save; the second ends the process at once with 130.
+/// Was the process told to outlive its terminal (`nohup`)? Then a hangup stays ignored.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    // bit 0 is signal 1, SIGHUP
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+}
+
+/// The first SIGINT, SIGTERM or SIGHUP asks the run to stop and save; the second ends the process at once with 130.
 fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    #[cfg(unix)]
+    if !ignores_hangup() {
+        signals.push(signal_hook::consts::signal::SIGHUP);
+    }
+    for signal in signals {
         // In this order: the second action looks at the flag before the first one sets it.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
@@ -225,8 +244,14 @@ fn greet(plan: &Plan, f: &Footprint, dir: &Path) -> std::io::Result<()> {
     out.flush()
 }
 
-/// What came out, and where to look.
+/// What came out, and where to look; exit code 3 for an interrupted run.
 fn report(args: &Args, plan: &Plan, r: &RunResult, dir: &Path) -> Outcome {
+    // a reader that has gone away changes nothing about the run
+    let _ = describe(args, plan, r, dir);
+    Ok(if r.stopped == Stopped::Interrupted { 3 } else { 0 })
+}
+
+fn describe(args: &Args, plan: &Plan, r: &RunResult, dir: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let (program, shown) = (text::program(), text::shell(dir));
     if r.stopped == Stopped::Interrupted {
@@ -236,12 +261,11 @@ fn report(args: &Args, plan: &Plan, r: &RunResult, dir: &Path) -> Outcome {
             writeln!(out, "interrupted at step {}, everything is saved; go on with", text::thousands(r.steps))?;
             writeln!(out, "  {program} train --resume --run-dir {shown}")?;
         }
-        out.flush()?;
-        return Ok(3);
+        return out.flush();
     }
     if args.quiet {
         writeln!(out, "{}", dir.display())?;
-        return Ok(0);
+        return out.flush();
     }
     let end = if r.stopped == Stopped::StopReturn { ", as train.stop_return was reached" } else { "" };
     let (steps, episodes) = (text::thousands(r.steps), text::thousands(r.episodes));
@@ -278,6 +302,5 @@ fn report(args: &Args, plan: &Plan, r: &RunResult, dir: &Path) -> Outcome {
         "  train on       {program} train --resume --run-dir {shown} --steps {}",
         2 * plan.config.train.steps
     )?;
-    out.flush()?;
-    Ok(0)
+    out.flush()
 }

@@ -12,6 +12,12 @@ const BAR_EVERY: Duration = Duration::from_millis(100);
 /// Weight of the newest measurement in the speed shown.
 const NEWEST: f64 = 0.3;
 
+/// One line on stderr. A reader that has gone away is no reason to stop a run.
+pub(crate) fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// How progress is shown.
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
@@ -95,7 +101,7 @@ impl Console {
                 bar.set_position(step);
                 bar.set_message(status);
             }
-            _ => eprintln!("step {step}/{}  {status}", self.opts.total_steps),
+            _ => say(&format!("step {step}/{}  {status}", self.opts.total_steps)),
         }
     }
 
@@ -127,8 +133,8 @@ impl Console {
     fn print(&self, line: &str) {
         match &self.face {
             #[cfg(feature = "cli")]
-            Face::Bar(bar) => bar.suspend(|| eprintln!("{line}")),
-            _ => eprintln!("{line}"),
+            Face::Bar(bar) => bar.suspend(|| say(line)),
+            _ => say(line),
         }
     }
 

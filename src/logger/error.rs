@@ -25,7 +25,7 @@ pub enum LogError {
         found: u64,
     },
     /// The metrics file is shorter than when the checkpoint was written.
-    #[error("{path} has {found} bytes, the checkpoint recorded {expected}: rows are missing", path = path.display())]
+    #[error("{path} has {found} bytes, the checkpoint recorded {expected}: rows are missing; put the file back, or begin a new run from these weights (--init-from)", path = path.display())]
     Short {
         /// The metrics file.
         path: PathBuf,

@@ -232,7 +232,7 @@ impl Drop for Logger {
         sinks.event(|events| events.end(!std::thread::panicking()));
         sinks.flush();
         for line in sinks.take_warnings() {
-            eprintln!("warning: {line}");
+            console::say(&format!("warning: {line}"));
         }
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Progress {
 /// The `state` part of `state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Snapshot {
+    /// The resolved config: what a resumed run must agree with.
+    pub config: serde_json::Value,
     pub progress: Progress,
     pub envs: VecEnvState,
     pub actor: ActorState,

@@ -17,7 +17,7 @@ use crate::config::{CheckpointReplay, Config};
 use crate::device::Cpu;
 use crate::error::{Error, Result};
 use crate::learner::{Learner, LearnerState};
-use crate::logger::console::{Console, ConsoleOptions};
+use crate::logger::console::{Console, ConsoleOptions, say};
 use crate::logger::{Logger, LoggerOptions};
 use crate::network::QNetwork;
 use crate::params::Params;
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             (progress, replay_rng) = (snapshot.progress, snapshot.replay_rng);
         } else {
             if options.resume {
-                eprintln!("no complete checkpoint in {}: starting again at step 0", options.run_dir.display());
+                say(&format!("no complete checkpoint in {}: starting again at step 0", options.run_dir.display()));
                 metrics_bytes = options.run_dir.join("metrics.jsonl").exists().then_some(0);
             }
             begin(&mut parts)?;
@@ -334,6 +334,7 @@ impl<'a> Run<'a> {
         let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         let full = self.config.checkpoint.replay == CheckpointReplay::Full;
         let snapshot = Snapshot {
+            config: serde_json::to_value(self.config).unwrap_or_default(),
             progress: Progress { wall_s, ..self.progress.clone() },
             envs: p.envs.save(),
             actor,
@@ -419,7 +420,7 @@ fn newest(run_dir: &std::path::Path) -> Result<Option<std::path::PathBuf>> {
         match found.problem {
             None => {
                 for problem in damaged {
-                    eprintln!("warning: {problem}; going on from {}", found.path.display());
+                    say(&format!("warning: {problem}; going on from {}", found.path.display()));
                 }
                 return Ok(Some(found.path));
             }
@@ -458,6 +459,12 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     let bad = |problem: String| Error::checkpoint(&found.dir, problem);
     let snapshot: Snapshot =
         serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
+    let saved: Config =
+        serde_json::from_value(snapshot.config.clone()).map_err(|e| bad(format!("state.json, config: {e}")))?;
+    if let Some(d) = Config::resume_difference(&saved, config)? {
+        let problem = format!("is {}, but the run was saved with {}; a resumed run keeps its settings", d.now, d.saved);
+        return Err(Error::config(d.key, problem));
+    }
     let optimizer =
         found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
     let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
@@ -476,9 +483,9 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     }
     let lost = parts.envs.restore(&snapshot.envs)?;
     if !lost.is_empty() {
-        eprintln!(
+        say(&format!(
             "warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact"
-        );
+        ));
     }
     resume_lanes(parts, &lost, snapshot.replay_saved)?;
     let mut snapshot = snapshot;
