@@ -1,14 +1,16 @@
-//! Synchronous training: one vector step of acting, then the updates that the replay ratio allows, in one thread of
-//! control. Same seed, config, build and CPU model give the same bits, for any number of threads.
+//! The training loop: a vector step of acting, then the updates that the replay ratio allows. In mode `sync` one thread of
+//! control does both: same seed, config, build and CPU model give the same bits, for any number of threads. In mode
+//! `async` the steps come from actor threads (`asynchronous`), and only the order of the loop is the same.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rand_chacha::ChaCha8Rng;
 
+use super::asynchronous::{Fleet, Next};
 use super::evaluation::evaluate_weights;
 use super::result::{RunResult, Stopped};
-use super::setup::{Parts, replay_config};
+use super::setup::{Parts, lock, replay_config};
 use super::snapshot::{Progress, Snapshot};
 use super::{RunOptions, Stream};
 use crate::checkpoint::{self, Checkpoints, FileInfo, OptimizerState, ReplayStore, SaveRequest};
@@ -54,6 +56,8 @@ struct Run<'a> {
     checkpoints: Checkpoints,
     since: Instant,
     last_save: (Instant, f64),
+    /// Actor threads, in mode `async`.
+    fleet: Option<Fleet>,
 }
 
 impl<'a> Run<'a> {
@@ -80,9 +84,13 @@ impl<'a> Run<'a> {
             }
             begin(&mut parts)?;
         }
+        if is_async(config) {
+            eprintln!("mode async: actors and learner run side by side, so this run is not reproducible");
+            // the idle copies' episodes, and those that were running when a checkpoint was written, are not whole
+            (0..config.env.num_envs).for_each(|lane| lock(&parts.replay).abandon(lane));
+        }
         let start_step = progress.steps;
-        let logger_options =
-            LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
+        let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
         if start_step == 0 {
             logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
@@ -103,11 +111,13 @@ impl<'a> Run<'a> {
             checkpoints,
             since: now,
             last_save: (now, 0.0),
+            fleet: None,
         })
     }
 
     fn train(mut self) -> Result<RunResult> {
-        let ended = self.steps();
+        let ended = if is_async(self.config) { self.steps_async() } else { self.steps() };
+        self.fleet = None; // joins the actor threads
         // what was logged so far must be readable after an error too
         self.logger.flush();
         let stopped = ended?;
@@ -125,8 +135,34 @@ impl<'a> Run<'a> {
                 return Ok(Stopped::Interrupted);
             }
             self.act()?;
-            self.learn()?;
+            self.learn(copies)?;
             if self.after_step(copies)? {
+                return Ok(Stopped::StopReturn);
+            }
+        }
+        Ok(Stopped::Finished)
+    }
+
+    /// The loop over the reports of actor threads.
+    fn steps_async(&mut self) -> Result<Stopped> {
+        let p = &mut self.parts;
+        p.learner.weights(&mut self.weights)?;
+        let updates = p.learner.updates();
+        self.fleet = Some(Fleet::start(self.config, &p.replay, self.progress.steps, updates, &self.weights)?);
+        while let Some(fleet) = &mut self.fleet {
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Ok(Stopped::Interrupted);
+            }
+            let report = match fleet.next()? {
+                Next::Step(report) => report,
+                Next::Nothing => continue,
+                Next::Ended => break,
+            };
+            let lag = self.parts.learner.updates().saturating_sub(report.version);
+            self.progress.since.policy_lag.add(lag as f64);
+            self.progress.advance(report.steps, self.config.log.mmer_window, report.ended.into_iter());
+            self.learn(report.steps)?;
+            if self.after_step(report.steps)? {
                 return Ok(Stopped::StopReturn);
             }
         }
@@ -136,45 +172,49 @@ impl<'a> Run<'a> {
     /// One step of all copies into the replay.
     fn act(&mut self) -> Result<()> {
         let p = &mut self.parts;
-        let actions = p.actor.act(p.envs.last(), self.progress.steps, Some(&mut p.replay))?;
+        let mut replay = lock(&p.replay);
+        let actions = p.actor.act(p.envs.last(), self.progress.steps, Some(&mut replay))?;
         let after = p.envs.step(actions)?;
-        self.progress.steps += self.config.env.num_envs as u64;
-        self.progress.since.steps += self.config.env.num_envs as u64;
-        for i in 0..after.reward.len() {
-            if after.terminated[i] || after.truncated[i] {
-                self.progress.episodes += 1;
-                self.progress.since.episodic_return.add(after.episode_return[i]);
-                self.progress.since.episodic_length.add(f64::from(after.episode_length[i]));
-                let window = self.config.log.mmer_window;
-                self.progress.mmer.add(self.progress.steps - 1, window, after.episode_return[i]);
-            }
-        }
-        self.progress.mmer.advance(self.progress.steps, self.config.log.mmer_window);
-        p.actor.observe(p.envs.last(), &mut p.replay)
+        let done = (0..after.reward.len()).filter(|&i| after.terminated[i] || after.truncated[i]);
+        let ended = done.map(|i| (after.episode_return[i], after.episode_length[i]));
+        self.progress.advance(self.config.env.num_envs as u64, self.config.log.mmer_window, ended);
+        p.actor.observe(p.envs.last(), &mut replay)
     }
 
-    /// The updates that are due.
-    fn learn(&mut self) -> Result<()> {
+    /// The updates that are due after `steps` more environment steps.
+    fn learn(&mut self, steps: u64) -> Result<()> {
         let (c, p) = (self.config, &mut self.parts);
         if self.progress.steps <= c.learner.start_after {
             return Ok(());
         }
-        self.progress.credit += c.learner.replay_ratio * c.env.num_envs as f64;
+        self.progress.credit += c.learner.replay_ratio * steps as f64;
         let mut updated = false;
-        while self.progress.credit > 0.0 && p.replay.len_sequences() >= c.batch() {
+        while self.progress.credit > 0.0 {
             if self.options.stop.load(Ordering::Relaxed) && updated {
                 break;
             }
-            p.replay.sample(c.batch(), &mut self.replay_rng, &mut self.batch)?;
+            {
+                let replay = lock(&p.replay);
+                if replay.len_sequences() < c.batch() {
+                    break;
+                }
+                replay.sample(c.batch(), &mut self.replay_rng, &mut self.batch)?;
+            }
             let update = p.learner.update(&self.batch)?;
-            p.replay.set_priority(&self.batch.handle, p.learner.priorities());
+            lock(&p.replay).set_priority(&self.batch.handle, p.learner.priorities());
             self.progress.credit -= update.learnt.max(1) as f64;
             self.progress.since.update(&update);
             updated = true;
+            if let Some(fleet) = &mut self.fleet {
+                p.learner.weights(&mut self.weights)?;
+                fleet.publish(p.learner.updates(), &self.weights);
+            }
         }
         if updated {
-            p.learner.weights(&mut self.weights)?;
-            p.actor.set_weights(&self.weights)?;
+            if self.fleet.is_none() {
+                p.learner.weights(&mut self.weights)?;
+                p.actor.set_weights(&self.weights)?;
+            }
             self.measure_delta_q()?;
         }
         Ok(())
@@ -184,13 +224,16 @@ impl<'a> Run<'a> {
     fn measure_delta_q(&mut self) -> Result<()> {
         let (every, p) = (self.config.log.delta_q_every, &mut self.parts);
         let updates = p.learner.updates();
-        if every == 0 || updates < self.progress.delta_q_at + every || !p.replay.keeps_windows() {
+        let replay = lock(&p.replay);
+        if every == 0 || updates < self.progress.delta_q_at + every || !replay.keeps_windows() {
             return Ok(());
         }
         self.progress.delta_q_at = updates;
         let mut rng = Stream::DeltaQ.rng(self.config.train.seed ^ updates);
         let (mut windows, mut prefixes) = (SequenceBatch::default(), SequenceBatch::default());
-        if p.replay.sample_prefixes(4, 1_000, &mut rng, &mut windows, &mut prefixes)? > 0
+        let found = replay.sample_prefixes(4, 1_000, &mut rng, &mut windows, &mut prefixes)?;
+        drop(replay);
+        if found > 0
             && let Some(delta) = p.learner.delta_q(&windows, &prefixes)?
         {
             self.progress.since.delta_q.add(delta);
@@ -250,6 +293,7 @@ impl<'a> Run<'a> {
         let (wall, steps) = (self.wall_s(), self.progress.steps);
         let (s, p) = (&self.progress.since, &self.parts);
         let seconds = (wall - s.wall_s).max(1e-9);
+        let replay = lock(&p.replay);
         let copies = self.config.env.num_envs;
         let epsilon = p.actor.exploration().mean(copies, steps);
         let eval = self.progress.eval.filter(|_| evaluated);
@@ -265,12 +309,14 @@ impl<'a> Run<'a> {
             ("losses/q_values", s.value("losses/q_values", s.q_values)),
             ("losses/grad_norm", s.value("losses/grad_norm", s.grad_norm)),
             ("losses/skipped_updates", Some(p.learner.skipped() as f64)),
-            ("replay/size", Some(p.replay.len_steps() as f64)),
-            ("replay/priority_mean", Some(f64::from(p.replay.priority_mean()))),
-            ("replay/stale_handles", Some(p.replay.stale_total() as f64)),
+            ("replay/size", Some(replay.len_steps() as f64)),
+            ("replay/priority_mean", Some(f64::from(replay.priority_mean()))),
+            ("replay/stale_handles", Some(replay.stale_total() as f64)),
             ("learner/updates_per_s", Some(s.updates as f64 / seconds)),
             ("learner/delta_q", s.delta_q.get()),
+            ("actor/policy_lag", s.policy_lag.get()),
         ];
+        drop(replay);
         let cells: Vec<(&str, f64)> = cells.into_iter().filter_map(|(tag, v)| v.map(|v| (tag, v))).collect();
         self.logger.log(steps, wall, &cells);
         self.progress.since = super::metrics::Since { wall_s: wall, ..Default::default() };
@@ -285,6 +331,7 @@ impl<'a> Run<'a> {
         let (actor, floats) = p.actor.save()?;
         let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         let full = self.config.checkpoint.replay == CheckpointReplay::Full;
+        let mut stored = lock(&p.replay);
         let snapshot = Snapshot {
             progress: Progress { wall_s, ..self.progress.clone() },
             envs: p.envs.save(),
@@ -295,8 +342,9 @@ impl<'a> Run<'a> {
             metrics_bytes: self.logger.jsonl_len(),
             replay_saved: full,
         };
-        let snapshot = serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
-        let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut p.replay) } else { None };
+        let snapshot =
+            serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
+        let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut *stored) } else { None };
         self.checkpoints.save(SaveRequest {
             step: self.progress.steps,
             layout: p.learner.layout(),
@@ -368,16 +416,23 @@ fn begin(parts: &mut Parts) -> Result<()> {
     let n = first.legal.as_ref().map_or(0, |l| l.len() / first.is_first.len());
     for i in 0..first.is_first.len() {
         let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-        parts.replay.begin(i, crate::actor::obs_slice(first.obs.row(i, len)), legal)?;
+        lock(&parts.replay).begin(i, crate::actor::obs_slice(first.obs.row(i, len)), legal)?;
     }
     Ok(())
+}
+
+/// Do actors run beside the learner?
+fn is_async(config: &Config) -> bool {
+    config.train.mode == "async"
 }
 
 /// Puts a loaded checkpoint into freshly made parts.
 fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Result<Snapshot> {
     let bad = |problem: String| Error::checkpoint(&found.dir, problem);
-    let snapshot: Snapshot = serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
-    let optimizer = found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
+    let snapshot: Snapshot =
+        serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
+    let optimizer =
+        found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
     let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
     parts.learner.restore(&LearnerState {
         params: found.params,
@@ -389,12 +444,14 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     })?;
     parts.actor.restore(&snapshot.actor, &floats)?;
     if snapshot.replay_saved {
-        let spec = parts.replay.spec().clone();
-        parts.replay = SequenceReplay::load(spec, replay_config(config), &found.dir)?;
+        let mut replay = lock(&parts.replay);
+        *replay = SequenceReplay::load(replay.spec().clone(), replay_config(config), &found.dir)?;
     }
     let lost = parts.envs.restore(&snapshot.envs)?;
     if !lost.is_empty() {
-        eprintln!("warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact");
+        eprintln!(
+            "warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact"
+        );
     }
     resume_lanes(parts, &lost, snapshot.replay_saved)?;
     Ok(snapshot)
@@ -411,10 +468,10 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
             parts.actor.skip_episode(i);
         }
         if lost.contains(&i) {
-            parts.replay.abandon(i);
+            lock(&parts.replay).abandon(i);
             parts.actor.start_over(i);
             let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            parts.replay.begin(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal)?;
+            lock(&parts.replay).begin(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal)?;
         }
     }
     Ok(())
