@@ -34,8 +34,10 @@ fn resume(step: u64, bytes: u64) -> LoggerOptions {
 }
 
 fn child(mode: &str, dir: &Path) -> Command {
+    // these cases are part of two test programs, of one as a module
+    let module = module_path!().split_once("::").map_or(String::new(), |(_, rest)| format!("{rest}::"));
     let mut command = Command::new(std::env::current_exe().expect("path of the test binary"));
-    command.args(["--exact", "body_of_the_child_process", "--ignored", "--nocapture"]);
+    command.args(["--exact", &format!("{module}body_of_the_child_process"), "--ignored", "--nocapture"]);
     command.env(MODE, mode).env(DIR, dir).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -111,6 +111,44 @@ fn random_writing_matches_a_plain_model() {
     }
 }
 
+/// Memory carried into an episode: no reset there, and every window from its first step starts from its own state.
+#[test]
+fn carried_memory_is_an_episodes_start() {
+    let config = ReplayConfig { alpha: 0.0, ..cases::window(100, 4, 4, 2) };
+    let mut replay = SequenceReplay::new(counter::spec(1), config.clone()).unwrap();
+    for carried in [false, true] {
+        replay.begin_with(0, ObsSlice::F32(&[0.5]), None, carried).unwrap();
+        for t in 0..8 {
+            assert_eq!(replay.wants_state(0), if t == 0 { carried } else { t % 2 == 0 });
+            let step = PushStep {
+                state: Some(&[17.0 + t as f32]),
+                action: ActionSlice::Discrete(&[0]),
+                reward: 0.0,
+                terminated: t == 7,
+                truncated: false,
+                next_obs: ObsSlice::F32(&[0.5]),
+                next_legal: None,
+            };
+            replay.push(0, step).unwrap();
+        }
+    }
+    let (mut batch, mut starts) = (SequenceBatch::new(), [0, 0]);
+    replay.sample(replay.len_sequences(), &mut ChaCha8Rng::seed_from_u64(1), &mut batch).unwrap();
+    for row in 0..batch.batch {
+        let at = (0..batch.slots).map(|s| batch.at(s, row)).find(|&at| batch.valid_obs[at] == 1).unwrap();
+        let (episode, step) = (batch.episode[at], batch.step_in_episode[at]);
+        let cleared = step == 0 && episode == 0;
+        assert_eq!(batch.reset[at] == 1, cleared);
+        assert_eq!(batch.state[row], if cleared { 0.0 } else { 17.0 + step as f32 });
+        assert_eq!(batch.has_prev[at] == 1, step > 0, "the episode before is no previous step");
+        starts[episode as usize] += usize::from(step == 0);
+    }
+    assert_eq!(starts, [3, 3], "spans at 0, 2 and 4 burn in from the first step");
+    let mut seams = SequenceReplay::new(counter::spec(1), ReplayConfig { seams: true, ..config }).unwrap();
+    let error = seams.begin_with(0, ObsSlice::F32(&[0.5]), None, true).unwrap_err().to_string();
+    assert!(error.contains("`seams` is true"), "{error}");
+}
+
 /// With seams a lane is one row of slots, cut by the same rule; nothing is learnt at a final observation.
 #[test]
 fn seams_join_episodes_with_a_reset() {

@@ -174,6 +174,7 @@ impl ObsBuffer {
     }
 
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         self.view().dtype()
     }
@@ -191,6 +192,7 @@ impl ObsBuffer {
 
 impl<'a> ObsRef<'a> {
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         match self {
             ObsRef::U8(_) => Dtype::U8,
@@ -242,20 +244,55 @@ impl<'a> ObsRef<'a> {
         }
     }
 
-    /// Continues a 64-bit FNV-1a hash over the bytes (floats by their bits).
+    /// Continues a 64-bit hash: FNV-1a over the elements (floats by their bits; bytes eight at a time), with a rotation
+    /// so that high bits reach low ones.
+    #[inline]
     pub fn hash(&self, mut h: u64) -> u64 {
-        let mut eat = |b: u8| h = (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);
+        let mut eat = |word: u64| h = (h ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
         match self {
-            ObsRef::U8(v) => v.iter().for_each(|x| eat(*x)),
-            ObsRef::I32(v) => v.iter().flat_map(|x| x.to_le_bytes()).for_each(eat),
-            ObsRef::F32(v) => v.iter().flat_map(|x| x.to_bits().to_le_bytes()).for_each(eat),
+            ObsRef::U8(v) => {
+                let words = v.chunks_exact(8);
+                let rest = words.remainder();
+                words.for_each(|w| eat(w.iter().fold(0, |word, x| word << 8 | u64::from(*x))));
+                rest.iter().for_each(|x| eat(u64::from(*x)));
+            }
+            ObsRef::I32(v) => v.iter().for_each(|x| eat(u64::from(*x as u32))),
+            ObsRef::F32(v) => v.iter().for_each(|x| eat(u64::from(x.to_bits()))),
         }
         h
     }
 }
 
+/// Rows of one length, to write to.
+pub(crate) struct RowsMut<'a> {
+    rest: ObsMut<'a>,
+    flat_len: usize,
+}
+
+impl<'a> Iterator for RowsMut<'a> {
+    type Item = ObsMut<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<ObsMut<'a>> {
+        let n = self.flat_len;
+        match &mut self.rest {
+            ObsMut::U8(v) => v.split_off_mut(..n).map(ObsMut::U8),
+            ObsMut::I32(v) => v.split_off_mut(..n).map(ObsMut::I32),
+            ObsMut::F32(v) => v.split_off_mut(..n).map(ObsMut::F32),
+        }
+    }
+}
+
+impl<'a> ObsMut<'a> {
+    /// As many whole rows of `flat_len` elements as there are; without end where `flat_len` is 0.
+    pub(crate) fn rows(self, flat_len: usize) -> RowsMut<'a> {
+        RowsMut { rest: self, flat_len }
+    }
+}
+
 impl ObsMut<'_> {
     /// Element type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         self.view().dtype()
     }
@@ -364,8 +401,10 @@ impl ActionBuffer {
     }
 
     /// Appends; false where the kinds differ.
+    #[inline]
     pub fn extend(&mut self, more: ActionRef<'_>) -> bool {
         match (self, more) {
+            (ActionBuffer::Discrete(v), ActionRef::Discrete([one])) => v.push(*one),
             (ActionBuffer::Discrete(v), ActionRef::Discrete(m)) => v.extend_from_slice(m),
             (ActionBuffer::Continuous(v), ActionRef::Continuous(m)) => v.extend_from_slice(m),
             _ => return false,

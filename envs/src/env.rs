@@ -7,12 +7,16 @@
 //! is 0) and `truncated` (a time limit, value after it is not 0). Both may be set. After either, only `reset` may
 //! follow.
 
+use std::any::Any;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::buffer::{ActElem, ActionRef, ObsElem, ObsMut};
+use crate::copies::Joiner;
 use crate::error::{EnvError, Result};
-use crate::space::Space;
+use crate::picture::Picture;
+use crate::space::{Dtype, Space};
 
 /// What a task is, without an instance of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,6 +135,10 @@ pub trait Env: Send {
     fn render_text(&self) -> Option<String> {
         None
     }
+    /// A frame as shapes, of the same size through an episode; none draws the text.
+    fn picture(&self) -> Option<Picture> {
+        None
+    }
 }
 
 /// The erased form, object-safe.
@@ -143,6 +151,29 @@ pub trait DynEnv: Send {
     /// step before the first reset or after the end; the environment is then unchanged.
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step>;
 
+    /// How copies of this type are joined into one loop. Not for implementing: only this package makes one.
+    #[doc(hidden)]
+    fn joiner(&self) -> Option<Joiner> {
+        None
+    }
+    /// The concrete type, for `joiner`.
+    #[doc(hidden)]
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+    /// The concrete value, for `joiner`.
+    #[doc(hidden)]
+    fn into_any(self: Box<Self>) -> Option<Box<dyn Any>> {
+        None
+    }
+    /// Whether [`DynEnv::announce`] is worth calling: copies that live in one other process.
+    fn announces(&self) -> bool {
+        false
+    }
+    /// The action that the next `step` will be called with, so that many copies can be stepped in one go.
+    fn announce(&mut self, _action: ActionRef<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Whether some joint actions can be illegal.
     fn has_legal_mask(&self) -> bool {
         false
@@ -171,10 +202,56 @@ pub trait DynEnv: Send {
     fn render_text(&self) -> String {
         format!("{}\n", self.spec().name)
     }
+    /// A frame as shapes.
+    fn picture(&self) -> Picture {
+        Picture::lines(&self.render_text())
+    }
 }
 
 /// Any environment, owned.
 pub type BoxEnv = Box<dyn DynEnv>;
+
+impl DynEnv for BoxEnv {
+    fn spec(&self) -> &EnvSpec {
+        (**self).spec()
+    }
+    fn reset(&mut self, seed: Option<u64>, obs: ObsMut<'_>) -> Result<()> {
+        (**self).reset(seed, obs)
+    }
+    fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step> {
+        (**self).step(action, obs)
+    }
+    fn announces(&self) -> bool {
+        (**self).announces()
+    }
+    fn announce(&mut self, action: ActionRef<'_>) -> Result<()> {
+        (**self).announce(action)
+    }
+    fn has_legal_mask(&self) -> bool {
+        (**self).has_legal_mask()
+    }
+    fn legal(&self, mask: &mut [bool]) {
+        (**self).legal(mask);
+    }
+    fn hidden(&self) -> Value {
+        (**self).hidden()
+    }
+    fn set_hidden(&mut self, hidden: &Value, obs: ObsMut<'_>) -> Result<()> {
+        (**self).set_hidden(hidden, obs)
+    }
+    fn state(&self) -> Option<Vec<f64>> {
+        (**self).state()
+    }
+    fn set_state(&mut self, state: &[f64]) -> Result<()> {
+        (**self).set_state(state)
+    }
+    fn render_text(&self) -> String {
+        (**self).render_text()
+    }
+    fn picture(&self) -> Picture {
+        (**self).picture()
+    }
+}
 
 fn no_hidden(spec: &EnvSpec) -> EnvError {
     EnvError::Hidden {
@@ -238,25 +315,42 @@ impl<E: Env> Erased<E> {
         &self.env
     }
 
+    #[inline(always)]
     fn slice<'a>(&self, obs: ObsMut<'a>) -> Result<&'a mut [E::Obs]> {
-        let (found, name) = (obs.dtype(), &self.env.spec().name);
-        let Some(row) = E::Obs::from_mut(obs) else {
-            let what = format!("{name}: observation buffer");
-            return Err(EnvError::Dtype { what, found: found.to_string(), expected: E::Obs::DTYPE.to_string() });
-        };
+        let found = obs.dtype();
+        let Some(row) = E::Obs::from_mut(obs) else { return Err(self.other_dtype(found)) };
         if row.len() != self.flat_len {
-            let what = format!("{name}: observation buffer");
-            return Err(EnvError::Length { what, found: row.len(), expected: self.flat_len });
+            return Err(self.other_length(row.len()));
         }
         Ok(row)
     }
 
+    #[cold]
+    fn not_running(&self) -> EnvError {
+        let env = self.env.spec().name.clone();
+        if self.phase == Phase::Fresh { EnvError::NotReset { env } } else { EnvError::EpisodeOver { env } }
+    }
+
+    #[cold]
+    fn other_dtype(&self, found: Dtype) -> EnvError {
+        let what = format!("{}: observation buffer", self.env.spec().name);
+        EnvError::Dtype { what, found: found.to_string(), expected: E::Obs::DTYPE.to_string() }
+    }
+
+    #[cold]
+    fn other_length(&self, found: usize) -> EnvError {
+        EnvError::Length {
+            what: format!("{}: observation buffer", self.env.spec().name),
+            found,
+            expected: self.flat_len,
+        }
+    }
+
+    #[inline(always)]
     fn check(&mut self, action: ActionRef<'_>) -> Result<()> {
         let spec = self.env.spec();
-        match self.phase {
-            Phase::Running => {}
-            Phase::Fresh => return Err(EnvError::NotReset { env: spec.name.clone() }),
-            Phase::Over => return Err(EnvError::EpisodeOver { env: spec.name.clone() }),
+        if self.phase != Phase::Running {
+            return Err(self.not_running());
         }
         spec.action_space.check_action(&spec.name, action)?;
         if !self.mask.is_empty() {
@@ -302,9 +396,21 @@ pub fn split_action(space: &Space, joint: usize) -> Option<Vec<i32>> {
     (rest == 0).then_some(parts)
 }
 
-impl<E: Env> DynEnv for Erased<E> {
+impl<E: Env + 'static> DynEnv for Erased<E> {
     fn spec(&self) -> &EnvSpec {
         self.env.spec()
+    }
+
+    fn joiner(&self) -> Option<Joiner> {
+        Some(Joiner::of::<Self>())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Option<Box<dyn Any>> {
+        Some(self)
     }
 
     fn reset(&mut self, seed: Option<u64>, obs: ObsMut<'_>) -> Result<()> {
@@ -314,6 +420,7 @@ impl<E: Env> DynEnv for Erased<E> {
         Ok(())
     }
 
+    #[inline(always)]
     fn step(&mut self, action: ActionRef<'_>, obs: ObsMut<'_>) -> Result<Step> {
         self.check(action)?;
         let obs = self.slice(obs)?;
@@ -323,7 +430,12 @@ impl<E: Env> DynEnv for Erased<E> {
             return Err(EnvError::Action { env, space, found: action.to_string() });
         };
         let step = self.env.step_into(act, obs);
-        self.last.copy_from_slice(obs);
+        // A call for one element would cost more than the step.
+        if let ([last], [now]) = (self.last.as_mut_slice(), &*obs) {
+            *last = *now;
+        } else {
+            self.last.copy_from_slice(obs);
+        }
         self.time += 1;
         if step.done() {
             self.phase = Phase::Over;
@@ -362,6 +474,10 @@ impl<E: Env> DynEnv for Erased<E> {
         let head = format!("{}  step {}\n", self.env.spec().name, self.time);
         let body = self.env.render_text().unwrap_or_else(|| format!("observation {:?}\n", self.last));
         head + &body
+    }
+
+    fn picture(&self) -> Picture {
+        self.env.picture().unwrap_or_else(|| Picture::lines(&self.render_text()))
     }
 }
 

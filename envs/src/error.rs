@@ -57,6 +57,12 @@ pub enum EnvError {
     /// A line of recorded episodes cannot be parsed.
     #[error("{file}, line {line}: {source}")]
     Json { file: String, line: usize, source: serde_json::Error },
+    /// An environment in a Python process failed.
+    #[error("{env}: {problem}")]
+    Python { env: String, problem: crate::python::PythonError },
+    /// A picture or animation could not be written.
+    #[error("writing {file}: {problem}")]
+    Picture { file: String, problem: String },
     /// A user's own environment failed.
     #[error("{env}: {source}")]
     Other { env: String, source: Box<dyn std::error::Error + Send + Sync> },

@@ -20,14 +20,24 @@ pub mod batch;
 pub mod buffer;
 pub mod classic;
 pub mod conformance;
+mod copies;
 pub mod env;
 pub mod error;
+#[cfg(feature = "render")]
+mod font;
+#[cfg(feature = "gymnasium")]
+pub mod gymnasium;
 mod hidden;
+pub mod picture;
 pub mod popgym;
 pub mod probe;
+pub mod python;
 pub mod registry;
+#[cfg(feature = "render")]
+pub mod render;
 pub mod seed;
 pub mod space;
+pub mod throughput;
 pub mod trace;
 pub mod vector;
 pub mod wrapper;
@@ -37,6 +47,8 @@ pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, O
 pub use conformance::{Options, Report, check, check_with, random_action};
 pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
+pub use picture::Picture;
+pub use python::PythonError;
 pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};

@@ -169,15 +169,20 @@ impl Registry {
 
     /// Up to three ids whose id, name or alias is nearest, best first.
     fn nearest(&self, id: &str) -> Vec<String> {
-        let wanted = id.to_lowercase();
+        // names are short; a long one would only cost time
+        let wanted: String = id.chars().take(64).collect::<String>().to_lowercase();
         let score = |e: &Entry| e.names().map(|n| strsim::jaro_winkler(&wanted, &n.to_lowercase())).fold(0.0, f64::max);
         let mut scored: Vec<(f64, &Entry)> = self.entries.iter().map(|e| (score(e), e)).collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
         scored.into_iter().take(3).map(|(_, e)| e.spec.id.clone()).collect()
     }
 
-    /// Makes an environment. Errors: unknown id, unknown argument, unusable value.
+    /// Makes an environment; `python:ID` starts Gymnasium's in a Python process ([`crate::python`]). Errors: unknown id,
+    /// unknown argument, unusable value, and what the Python process reports.
     pub fn make(&self, id: &str, args: &EnvArgs) -> Result<BoxEnv> {
+        if let Some(gym_id) = id.strip_prefix(crate::python::PREFIX) {
+            return crate::python::make(gym_id, args);
+        }
         let entry = self.find(id)?;
         for arg in args.args.keys() {
             if !entry.args.iter().any(|a| a.name == arg) {
@@ -195,7 +200,13 @@ impl Registry {
 }
 
 static BUNDLED: LazyLock<Registry> = LazyLock::new(|| {
-    let entries = [crate::popgym::entries(), crate::classic::entries(), crate::probe::entries()];
+    let entries = [
+        crate::popgym::entries(),
+        crate::classic::entries(),
+        crate::probe::entries(),
+        #[cfg(feature = "gymnasium")]
+        crate::gymnasium::entries(),
+    ];
     Registry { entries: entries.into_iter().flatten().collect() }
 });
 

@@ -222,9 +222,11 @@ impl Space {
     /// Error unless the action lies in the space.
     #[inline]
     pub fn check_action(&self, env: &str, action: ActionRef<'_>) -> Result<()> {
-        if self.contains_action(action) {
-            return Ok(());
-        }
+        if self.contains_action(action) { Ok(()) } else { self.not_an_action(env, action) }
+    }
+
+    #[cold]
+    fn not_an_action(&self, env: &str, action: ActionRef<'_>) -> Result<()> {
         Err(EnvError::Action { env: env.to_owned(), space: self.to_string(), found: action.to_string() })
     }
 }

@@ -4,13 +4,13 @@
 //! its actions so far; restoring plays them again and compares a hash of the observations, so a copy that does not
 //! repeat is noticed and starts a fresh episode instead.
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::{ActionBuffer, ActionRef, ObsBuffer};
-use crate::env::{BoxEnv, EnvSpec, Step};
+use crate::buffer::{ActionRef, ObsBuffer};
+pub use crate::copies::CopyState;
+use crate::copies::{Copies, Settings, Sizes, join};
+use crate::env::{BoxEnv, DynEnv, EnvSpec};
 use crate::error::{EnvError, Result};
-use crate::seed::episode_seed;
 
 /// When an ended copy starts its next episode (Gymnasium's `AutoresetMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,118 +63,11 @@ pub struct VecEnvState {
     pub copies: Vec<CopyState>,
 }
 
-/// One saved copy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CopyState {
-    /// Number of the running episode.
-    pub episode_number: u64,
-    /// Its actions so far, flat `[length, action_len]`.
-    pub actions: ActionBuffer,
-    /// Hash of its observations so far, the first included.
-    pub obs_hash: u64,
-    /// Its return so far.
-    pub episode_return: f64,
-    /// Its length so far.
-    pub episode_length: u32,
-    /// It has ended and waits for its reset (`NextStep` only).
-    pub over: bool,
-}
-
-/// FNV-1a offset basis.
-const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// One copy with everything it writes, so that copies can step in parallel.
-struct Copy {
-    env: BoxEnv,
-    index: u64,
-    flat_len: usize,
-    obs: ObsBuffer,
-    final_obs: ObsBuffer,
-    legal: Vec<bool>,
-    final_legal: Vec<bool>,
-    step: Step,
-    valid: bool,
-    is_first: bool,
-    ended_return: f64,
-    ended_length: u32,
-    now: CopyState,
-}
-
-impl Copy {
-    fn start(&mut self, base: u64, episode: u64) -> Result<()> {
-        self.env.reset(Some(episode_seed(base, self.index, episode)), self.obs.view_mut())?;
-        self.now.episode_number = episode;
-        self.now.actions.clear();
-        self.now.obs_hash = self.obs.view().hash(HASH_START);
-        self.now.episode_return = 0.0;
-        self.now.episode_length = 0;
-        self.now.over = false;
-        self.is_first = true;
-        self.look_up_legal();
-        Ok(())
-    }
-
-    fn look_up_legal(&mut self) {
-        if !self.legal.is_empty() {
-            self.env.legal(&mut self.legal);
-        }
-    }
-
-    /// One step without autoreset.
-    fn play(&mut self, action: ActionRef<'_>) -> Result<Step> {
-        let step = self.env.step(action, self.obs.view_mut())?;
-        self.now.actions.extend(action);
-        self.now.obs_hash = self.obs.view().hash(self.now.obs_hash);
-        self.now.episode_return += step.reward;
-        self.now.episode_length += 1;
-        self.now.over = step.done();
-        self.is_first = false;
-        self.look_up_legal();
-        Ok(step)
-    }
-
-    fn advance(&mut self, action: ActionRef<'_>, base: u64, mode: Autoreset) -> Result<()> {
-        if self.now.over {
-            self.step = Step::default();
-            self.valid = false;
-            return self.start(base, self.now.episode_number + 1);
-        }
-        self.step = self.play(action)?;
-        self.valid = true;
-        if self.step.done() {
-            self.final_obs.row_mut(0, self.flat_len).copy_from(self.obs.view());
-            self.final_legal.copy_from_slice(&self.legal);
-            self.ended_return = self.now.episode_return;
-            self.ended_length = self.now.episode_length;
-            if mode == Autoreset::SameStep {
-                self.start(base, self.now.episode_number + 1)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Plays a saved episode again; false if it did not repeat.
-    fn replay(&mut self, saved: &CopyState, base: u64, action_len: usize) -> Result<bool> {
-        self.start(base, saved.episode_number)?;
-        let actions = saved.actions.view();
-        for t in 0..actions.len() / action_len.max(1) {
-            if self.now.over || self.play(actions.slice(t * action_len, action_len)).is_err() {
-                return Ok(false);
-            }
-        }
-        Ok(self.now == *saved)
-    }
-}
-
 /// N copies of one task.
 pub struct VecEnv {
-    copies: Vec<Copy>,
-    base_seed: u64,
-    mode: Autoreset,
-    parallel: bool,
-    action_len: usize,
-    flat_len: usize,
-    n_actions: usize,
+    copies: Box<dyn Copies>,
+    spec: EnvSpec,
+    settings: Settings,
     last: StepBatch,
 }
 
@@ -201,53 +94,22 @@ impl VecEnv {
                 return Err(EnvError::Space { what: "copies of one vector environment".to_owned(), found, expected });
             }
         }
-        let (space, flat_len) = (&spec.observation_space, spec.observation_space.flat_len());
+        let flat_len = spec.observation_space.flat_len();
         let n_actions = if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 };
-        // Room for the longest episode's actions, unless that is out of proportion.
-        let room = spec.max_steps.unwrap_or(0).min(4096) * spec.action_space.flat_len();
-        let log = || {
-            let mut log = ActionBuffer::for_space(&spec.action_space, 0);
-            log.reserve(room);
-            log
-        };
-        let copy = |(index, env): (usize, BoxEnv)| Copy {
-            env,
-            index: index as u64,
-            flat_len,
-            obs: ObsBuffer::for_space(space, 1),
-            final_obs: ObsBuffer::for_space(space, 1),
-            legal: vec![true; n_actions],
-            final_legal: vec![true; n_actions],
-            step: Step::default(),
-            valid: false,
-            is_first: true,
-            ended_return: 0.0,
-            ended_length: 0,
-            now: CopyState {
-                episode_number: 0,
-                actions: log(),
-                obs_hash: HASH_START,
-                episode_return: 0.0,
-                episode_length: 0,
-                over: false,
-            },
-        };
         let n = num_envs;
         let mask = masked.then(|| vec![true; n * n_actions]);
+        let size = Sizes { flat_len, action_len: spec.action_space.flat_len(), n_actions };
+        let space = spec.observation_space.clone();
         Ok(VecEnv {
-            copies: envs.into_iter().enumerate().map(copy).collect(),
-            base_seed,
-            mode: autoreset,
-            parallel: false,
-            action_len: spec.action_space.flat_len(),
-            flat_len,
-            n_actions,
+            copies: join(envs),
+            spec,
+            settings: Settings { base: base_seed, mode: autoreset, parallel: false, size },
             last: StepBatch {
-                obs: ObsBuffer::for_space(space, n),
+                obs: ObsBuffer::for_space(&space, n),
                 reward: vec![0.0; n],
                 terminated: vec![false; n],
                 truncated: vec![false; n],
-                final_obs: ObsBuffer::for_space(space, n),
+                final_obs: ObsBuffer::for_space(&space, n),
                 legal: mask.clone(),
                 final_legal: mask,
                 is_first: vec![true; n],
@@ -261,13 +123,13 @@ impl VecEnv {
 
     /// Steps the copies on rayon's pool (same bits), worth it where one step is slow. Off by default.
     pub fn parallel(mut self, on: bool) -> Self {
-        self.parallel = on;
+        self.settings.parallel = on;
         self
     }
 
     /// What the task is.
     pub fn spec(&self) -> &EnvSpec {
-        self.copies[0].env.spec()
+        &self.spec
     }
 
     /// Number of copies.
@@ -276,33 +138,26 @@ impl VecEnv {
     }
 
     /// One copy's environment, to render it say. None beyond the last copy.
-    pub fn env(&self, copy: usize) -> Option<&BoxEnv> {
-        self.copies.get(copy).map(|c| &c.env)
+    pub fn env(&self, copy: usize) -> Option<&dyn DynEnv> {
+        self.copies.env(copy)
     }
 
     /// Starts episode 0 in every copy.
     pub fn reset(&mut self) -> Result<&StepBatch> {
-        let base = self.base_seed;
-        self.each(|c, _| {
-            c.step = Step::default();
-            c.valid = false;
-            c.start(base, 0)
-        })?;
-        self.gather();
+        self.copies.reset(self.settings, &mut self.last)?;
         Ok(&self.last)
     }
 
     /// One step of every copy; `actions` is flat `[N, action_len]`. Errors: an action outside the space or not legal,
-    /// or what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped.
+    /// or what an environment reports. Copies before the failing one (all other ones where parallel) have then stepped;
+    /// after an environment's failure a saved state begins new episodes.
     pub fn step(&mut self, actions: ActionRef<'_>) -> Result<&StepBatch> {
-        let (want, len) = (self.copies.len() * self.action_len, self.action_len);
+        let want = self.copies.len() * self.settings.size.action_len;
         if actions.len() != want {
-            let what = format!("{}: actions of {} copies", self.spec().name, self.num_envs());
+            let what = format!("{}: actions of {} copies", self.spec.name, self.num_envs());
             return Err(EnvError::Length { what, found: actions.len(), expected: want });
         }
-        let (base, mode) = (self.base_seed, self.mode);
-        self.each(|c, i| c.advance(actions.slice(i * len, len), base, mode))?;
-        self.gather();
+        self.copies.step(self.settings, actions, &mut self.last)?;
         Ok(&self.last)
     }
 
@@ -311,43 +166,9 @@ impl VecEnv {
         &self.last
     }
 
-    fn each(&mut self, f: impl Fn(&mut Copy, usize) -> Result<()> + Sync) -> Result<()> {
-        if self.parallel {
-            self.copies.par_iter_mut().enumerate().try_for_each(|(i, c)| f(c, i))
-        } else {
-            self.copies.iter_mut().enumerate().try_for_each(|(i, c)| f(c, i))
-        }
-    }
-
-    fn gather(&mut self) {
-        let (last, len, a) = (&mut self.last, self.flat_len, self.n_actions);
-        for (i, c) in self.copies.iter().enumerate() {
-            last.obs.row_mut(i, len).copy_from(c.obs.view());
-            last.final_obs.row_mut(i, len).copy_from(c.final_obs.view());
-            last.reward[i] = c.step.reward as f32;
-            last.terminated[i] = c.step.terminated;
-            last.truncated[i] = c.step.truncated;
-            last.is_first[i] = c.is_first;
-            last.valid[i] = c.valid;
-            last.episode_return[i] = c.ended_return;
-            last.episode_length[i] = c.ended_length;
-            last.episode_number[i] = c.now.episode_number;
-            if let Some(m) = &mut last.legal {
-                m[i * a..(i + 1) * a].copy_from_slice(&c.legal);
-            }
-            if let Some(m) = &mut last.final_legal {
-                m[i * a..(i + 1) * a].copy_from_slice(&c.final_legal);
-            }
-        }
-    }
-
     /// Everything needed to go on later from here.
     pub fn save(&self) -> VecEnvState {
-        VecEnvState {
-            id: self.spec().id.clone(),
-            base_seed: self.base_seed,
-            copies: self.copies.iter().map(|c| c.now.clone()).collect(),
-        }
+        VecEnvState { id: self.spec().id.clone(), base_seed: self.settings.base, copies: self.copies.save() }
     }
 
     /// Goes on from a saved state; `last()` then shows its observations, with no transition. Returns the copies that
@@ -360,20 +181,9 @@ impl VecEnv {
         if s.copies.len() != self.copies.len() {
             return differs("copies", s.copies.len().to_string(), self.copies.len().to_string());
         }
-        if s.base_seed != self.base_seed {
-            return differs("base_seed", s.base_seed.to_string(), self.base_seed.to_string());
+        if s.base_seed != self.settings.base {
+            return differs("base_seed", s.base_seed.to_string(), self.settings.base.to_string());
         }
-        let (base, len) = (self.base_seed, self.action_len);
-        let mut fresh = Vec::new();
-        for (i, (c, saved)) in self.copies.iter_mut().zip(&s.copies).enumerate() {
-            c.step = Step::default();
-            c.valid = false;
-            if !c.replay(saved, base, len)? {
-                c.start(base, saved.episode_number + 1)?;
-                fresh.push(i);
-            }
-        }
-        self.gather();
-        Ok(fresh)
+        self.copies.restore(self.settings, &s.copies, &mut self.last)
     }
 }

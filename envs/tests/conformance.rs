@@ -15,7 +15,7 @@ use serde_json::Value;
 #[test]
 fn every_bundled_task_conforms() {
     let registry = Registry::bundled();
-    assert_eq!(registry.list().len(), 16 * 3 + 5 + 1);
+    assert_eq!(registry.list().len(), 16 * 3 + 5 + 1 + usize::from(cfg!(feature = "gymnasium")));
     for entry in registry.list() {
         for legacy in [false, true] {
             let args = EnvArgs { legacy, ..EnvArgs::default() };

@@ -35,6 +35,17 @@ fn random_play(name: &str, episodes: usize) -> (f64, f64) {
 
 #[test]
 fn random_returns_are_those_of_the_package() {
+    compare(None);
+}
+
+#[test]
+#[ignore = "ten thousand episodes of 48 tasks take about a minute"]
+fn random_returns_of_ten_thousand_episodes_are_those_of_the_package() {
+    compare(Some(10_000));
+}
+
+/// `all` episodes of every task, or the table's number.
+fn compare(all: Option<usize>) {
     // Family; reference mean at Easy, Medium, Hard; standard error of the reference (rounding included); episodes here.
     let table: [(&str, [f64; 3], f64, usize); 16] = [
         ("RepeatFirst", [-0.5; 3], 0.0, 400),
@@ -57,7 +68,7 @@ fn random_returns_are_those_of_the_package() {
     let mut far = Vec::new();
     for (family, reference, reference_error, episodes) in table {
         for (level, reference) in ["Easy", "Medium", "Hard"].into_iter().zip(reference) {
-            let (mean, error) = random_play(&format!("{family}{level}"), episodes);
+            let (mean, error) = random_play(&format!("{family}{level}"), all.unwrap_or(episodes));
             let allowed = 4.0 * (error * error + reference_error * reference_error).sqrt();
             println!("{family}{level}: {mean:.4} ± {error:.4}, reference {reference:.4}");
             if (mean - reference).abs() > allowed {

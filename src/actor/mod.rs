@@ -67,11 +67,11 @@ pub struct Actor<D: Backend> {
     states: Vec<f32>,
     wanted: Vec<bool>,
     traces: Vec<Trace>,
+    work: TraceWork,
     /// False where the running episode is not stored; the next one is.
     stored: Vec<bool>,
     waiting: Vec<Waiting>,
     closed: Vec<ClosedSpan>,
-    work: TraceWork,
 }
 
 /// What a resumed run needs of an actor beside its floats.
@@ -111,10 +111,10 @@ impl<D: Backend> Actor<D> {
             states: vec![0.0; copies * state],
             wanted: vec![false; copies],
             traces: vec![Trace::default(); copies],
+            work: TraceWork::default(),
             stored: vec![true; copies],
             waiting: Vec::new(),
             closed: Vec::new(),
-            work: TraceWork::default(),
             dev,
             net,
             params,
@@ -145,6 +145,11 @@ impl<D: Backend> Actor<D> {
         self.skip_episode(i);
         self.stored[i] = true;
         self.traces[i].clear();
+    }
+
+    /// Is memory carried into episode number `episode` (from 0) of a copy, rather than cleared before it?
+    pub fn carries(&self, episode: u64) -> bool {
+        !episode.is_multiple_of(self.config.episodes_per_trial)
     }
 
     /// Exploration schedule.
@@ -247,8 +252,7 @@ impl<D: Backend> Actor<D> {
                 first,
                 &mut self.features[i * d..(i + 1) * d],
             )?;
-            let trial = batch.episode_number[i].is_multiple_of(self.config.episodes_per_trial);
-            self.reset[i] = u8::from(first && trial);
+            self.reset[i] = u8::from(first && !self.carries(batch.episode_number[i]));
         }
         Ok(())
     }
@@ -319,7 +323,12 @@ impl<D: Backend> Actor<D> {
             if after.is_first[i] {
                 self.stored[i] = true;
                 let legal = after.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
-                replay.begin(self.config.first + i, obs_slice(after.obs.row(i, len)), legal)?;
+                replay.begin_with(
+                    self.config.first + i,
+                    obs_slice(after.obs.row(i, len)),
+                    legal,
+                    self.carries(after.episode_number[i]),
+                )?;
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,17 @@ pub struct Checkpoints {
     best: Option<u64>,
     /// The newest complete checkpoint and its files: where segments are linked from.
     last: Option<(PathBuf, BTreeMap<String, Sum>)>,
+    publishing: Option<Publishing>,
     deleter: Deleter,
+}
+
+/// A checkpoint whose files are written, and that a thread syncs and puts in its place.
+#[derive(Debug)]
+struct Publishing {
+    place: PathBuf,
+    sums: BTreeMap<String, Sum>,
+    best: Option<u64>,
+    thread: JoinHandle<Result<()>>,
 }
 
 impl Checkpoints {
@@ -63,7 +74,7 @@ impl Checkpoints {
             Some(path) => state::read(&path).ok().map(|s| (path, s.files)),
             None => None,
         };
-        Ok(Checkpoints { best: read_best(&folder)?, folder, keep, last, deleter: Deleter::default() })
+        Ok(Checkpoints { best: read_best(&folder)?, folder, keep, last, publishing: None, deleter: Deleter::default() })
     }
 
     /// Writes `step-N` so that it is complete or absent, then deletes what is no longer kept. A checkpoint of the same
@@ -75,32 +86,88 @@ impl Checkpoints {
     /// could not be deleted is reported too, after the new one is in place.
     pub fn save(&mut self, mut request: SaveRequest<'_>) -> Result<SaveReport> {
         let start = Instant::now();
-        check_lengths(&request)?;
+        self.settle()?;
+        let (place, aside) = self.places(&request)?;
+        let mut replay = request.replay.take();
+        let done = self.stage_all(&request, replay.as_deref_mut()).and_then(|(staging, sums, bytes)| {
+            staging.publish(&place, &aside)?;
+            Ok((sums, bytes))
+        });
+        let (sums, bytes) = done.inspect_err(|_| {
+            if let Some(replay) = replay {
+                replay.save_failed();
+            }
+        })?;
+        self.last = Some((place.clone(), sums));
+        self.prune()?;
+        Ok(SaveReport { path: place, bytes, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    /// As [`Checkpoints::save`], but returns when the files are handed to the system: a thread syncs them and puts the
+    /// checkpoint in its place, marked as the best one if it is `best`. Until then the one before it is the newest.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::save`]. Those of the thread come from the next call of [`Checkpoints::poll`],
+    /// [`Checkpoints::finish`] or a save; the replay then counts on files that are gone: end the run.
+    pub fn save_behind(&mut self, mut request: SaveRequest<'_>, best: bool) -> Result<()> {
+        self.settle()?;
+        let (place, aside) = self.places(&request)?;
+        let mut replay = request.replay.take();
+        let (staging, sums, _) = self.stage_all(&request, replay.as_deref_mut()).inspect_err(|_| {
+            if let Some(replay) = replay {
+                replay.save_failed();
+            }
+        })?;
+        let best = best.then_some(request.step);
+        let (to, best_file) = (place.clone(), self.folder.join(BEST_FILE));
+        let publish = move || {
+            staging.publish(&to, &aside)?;
+            best.map_or(Ok(()), |step| write_best(&best_file, step))
+        };
+        let thread = std::thread::Builder::new().name("mamba-rl-save".into()).spawn(publish);
+        let thread = thread.map_err(|e| Error::io("starting a thread to sync", &place, e))?;
+        self.publishing = Some(Publishing { place, sums, best, thread });
+        Ok(())
+    }
+
+    /// Ends what [`Checkpoints::save_behind`] began, if its thread is done; does not wait.
+    ///
+    /// # Errors
+    /// Those of the thread, and of deleting what is no longer kept.
+    pub fn poll(&mut self) -> Result<()> {
+        if self.publishing.as_ref().is_some_and(|p| p.thread.is_finished()) { self.settle() } else { Ok(()) }
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let Some(Publishing { place, sums, best, thread }) = self.publishing.take() else { return Ok(()) };
+        let ended = || Err(Error::io("syncing", &place, std::io::Error::other("the syncing thread ended")));
+        thread.join().unwrap_or_else(|_| ended())?;
+        self.last = Some((place, sums));
+        self.best = best.or(self.best);
+        self.prune()
+    }
+
+    /// Where the checkpoint goes, and where one of the same step waits meanwhile.
+    fn places(&self, request: &SaveRequest<'_>) -> Result<(PathBuf, PathBuf)> {
+        check_lengths(request)?;
         let name = step_name(request.step);
         let place = self.folder.join(&name);
         if place.exists() && !place.is_dir() {
             return Err(Error::checkpoint(place, "is a file, expected a folder or nothing: move it away"));
         }
-        let mut replay = request.replay.take();
-        let mut stage = || {
-            let mut staging = Staging::new(&self.folder, &name)?;
-            let (files, bytes) = self.stage(&mut staging, &request, replay.as_deref_mut())?;
-            staging.publish(&place, &self.folder.join(format!("{ASIDE}{name}")))?;
-            Ok((files, bytes))
-        };
-        let (files, bytes) = match stage() {
-            Ok(done) => done,
-            Err(e) => {
-                if let Some(replay) = replay {
-                    replay.save_failed();
-                }
-                return Err(e);
-            }
-        };
+        Ok((place, self.folder.join(format!("{ASIDE}{name}"))))
+    }
+
+    /// Everything written under a hidden name; removed again where that fails.
+    fn stage_all(
+        &self,
+        request: &SaveRequest<'_>,
+        replay: Option<&mut (dyn ReplayStore + '_)>,
+    ) -> Result<(Staging, BTreeMap<String, Sum>, u64)> {
+        let mut staging = Staging::new(&self.folder, &step_name(request.step))?;
+        let (files, bytes) = self.stage(&mut staging, request, replay)?;
         let sums = files.into_iter().map(|f| (f.file, Sum { bytes: f.bytes, crc32: f.crc32 })).collect();
-        self.last = Some((place.clone(), sums));
-        self.prune()?;
-        Ok(SaveReport { path: place, bytes, seconds: start.elapsed().as_secs_f64() })
+        Ok((staging, sums, bytes))
     }
 
     /// Writes all files; returns those that `state.json` lists, and the bytes written.
@@ -209,18 +276,20 @@ impl Checkpoints {
     /// # Errors
     /// `Checkpoint` where there is no complete checkpoint of this step; `Io`.
     pub fn mark_best(&mut self, step: u64) -> Result<()> {
+        self.settle()?;
         state::check_complete(&self.folder.join(step_name(step)))?;
-        let path = self.folder.join(BEST_FILE);
-        durable::replace_file(&path, format!("{{\"step\":{step}}}\n").as_bytes())?;
+        write_best(&self.folder.join(BEST_FILE), step)?;
         self.best = Some(step);
         self.prune()
     }
 
-    /// Waits until the folders that are no longer kept are gone; they are deleted in the background. Dropping waits too.
+    /// Waits until everything is in its place and the folders that are no longer kept are gone; both happen in the
+    /// background. Dropping waits too.
     ///
     /// # Errors
-    /// `Io` with what could not be deleted.
+    /// `Io` with what could not be synced, renamed or deleted.
     pub fn finish(&mut self) -> Result<()> {
+        self.settle()?;
         self.deleter.wait()
     }
 
@@ -257,6 +326,17 @@ impl Checkpoints {
     pub fn list(run_dir: &Path) -> Result<Vec<Listed>> {
         list_in(&run_dir.join(FOLDER))
     }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        // Who wants to know of errors calls `finish`.
+        let _ = self.settle();
+    }
+}
+
+fn write_best(path: &Path, step: u64) -> Result<()> {
+    durable::replace_file(path, format!("{{\"step\":{step}}}\n").as_bytes())
 }
 
 fn step_name(step: u64) -> String {
@@ -337,4 +417,38 @@ fn clean(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Group, Init, ParamLayout, ParamSpec};
+
+    fn request<'a>(step: u64, layout: &'a ParamLayout, config: &'a serde_json::Value) -> SaveRequest<'a> {
+        let (params, blobs, state) = (&[0.5; 2][..], &[][..], config);
+        SaveRequest { step, layout, params, optimizer: None, config, state, blobs, replay: None }
+    }
+
+    #[test]
+    fn a_save_behind_is_in_its_place_after_finish_and_tells_its_errors() {
+        let run = tempfile::tempdir().unwrap();
+        let layout = ParamLayout::new(vec![ParamSpec::new("w", &[2], Group::HeadsDecayed, Init::Zeros)]).unwrap();
+        let config = serde_json::json!({});
+        let mut store = Checkpoints::open(run.path(), 2).unwrap();
+        for step in 1..=5 {
+            store.save_behind(request(step, &layout, &config), step == 2).unwrap();
+        }
+        store.finish().unwrap();
+        let steps = || Checkpoints::list(run.path()).unwrap().into_iter().map(|l| l.step).collect::<Vec<_>>();
+        assert_eq!(steps(), [5, 4, 2]);
+        assert_eq!(Checkpoints::best(run.path()).unwrap(), Some(run.path().join("checkpoints/step-2")));
+        // The one that is to be replaced cannot be moved aside.
+        std::fs::create_dir_all(run.path().join("checkpoints/.old-step-5/in-the-way")).unwrap();
+        store.save_behind(request(5, &layout, &config), false).unwrap();
+        let problem = store.finish().unwrap_err().to_string();
+        assert!(problem.contains("step-5"), "{problem}");
+        assert_eq!(steps(), [5, 4, 2]);
+        let left = names_in(&run.path().join("checkpoints")).unwrap();
+        assert!(!left.iter().any(|n| n.starts_with(TEMPORARY)), "{left:?}");
+    }
 }

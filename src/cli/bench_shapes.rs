@@ -31,7 +31,7 @@ pub fn machine() -> anyhow::Result<Machine> {
         let ceilings = bench::machine::ceilings(&Cpu::new(), &pool, CEILING)?;
         pools.push((pool, ceilings));
     }
-    Ok(Machine { cpu: devices::model(), threads, pools })
+    Ok(Machine { cpu: devices::cpu_name(), threads, pools })
 }
 
 impl Machine {

@@ -7,7 +7,7 @@ use mamba_rl::network::Session;
 use mamba_rl::train::{self, EvalReport};
 use mamba_rl::{Error, checkpoint as files};
 
-use super::play::{Policy, play};
+use super::play::{Policy, play, text_frames};
 use super::{Outcome, checkpoint, text};
 
 /// Arguments of `eval`.
@@ -77,7 +77,7 @@ fn render(args: &Args, episodes: u64, out: &mut dyn Write) -> anyhow::Result<Eva
     for n in 0..episodes {
         let mut frames = String::new();
         let seed = mamba_rl_envs::episode_seed(args.seed, n, 0);
-        let episode = play(&mut env, &mut policy, seed, Some(&mut frames))?;
+        let episode = play(&mut env, &mut policy, seed, &mut text_frames(&mut frames))?;
         returns.push(episode.rewards.iter().sum::<f64>());
         steps += episode.rewards.len();
         if args.json {

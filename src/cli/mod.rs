@@ -9,6 +9,7 @@
 //! | 130 | second signal |
 
 mod bench;
+mod bench_envs;
 mod bench_shapes;
 mod checkpoint;
 mod devices;
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
             Err(e) => {
                 let code = exit_code(&e);
                 if code != 0 {
-                    complain(&format!("{e:#}{}", hint(&e)));
+                    complain(&format!("{}{}", message(&e), hint(&e)));
                 }
                 code
             }
@@ -115,6 +116,11 @@ fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "error: {line}");
 }
 
+/// One warning on stderr; a closed stderr is no reason to fail.
+fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {message}");
+}
+
 /// Help and version as they are; a wrong argument as one line.
 fn usage(e: &clap::Error) -> u8 {
     match e.kind() {
@@ -135,6 +141,17 @@ fn usage(e: &clap::Error) -> u8 {
             2
         }
     }
+}
+
+/// The error and its causes, each said once: many of our messages hold their cause already.
+fn message(e: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if !out.contains(&cause) {
+            out = if out.is_empty() { cause } else { format!("{out}: {cause}") };
+        }
+    }
+    out
 }
 
 /// Whose is it to mend? A reader that closed the pipe is content: 0.
@@ -176,7 +193,12 @@ fn hint(e: &anyhow::Error) -> &'static str {
 }
 
 fn env_code(e: &EnvError) -> u8 {
-    if matches!(e, EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. }) { 2 } else { 1 }
+    use mamba_rl_envs::PythonError::{Interpreter, Make, NoGymnasium};
+    match e {
+        EnvError::UnknownEnv { .. } | EnvError::UnknownArg { .. } | EnvError::BadArg { .. } => 2,
+        EnvError::Python { problem: Interpreter { .. } | Make { .. } | NoGymnasium { .. }, .. } => 2,
+        _ => 1,
+    }
 }
 
 /// Text that is no whole number.

@@ -40,27 +40,49 @@ impl Policy {
     }
 }
 
-/// One episode; `frames` gets a text frame before each step and one at the end.
+/// Where an episode stands.
+#[derive(Debug, Clone, Copy)]
+pub struct At {
+    step: usize,
+    /// Of the step before.
+    reward: Option<f64>,
+    end: bool,
+}
+
+impl At {
+    /// In words, the reward with as many decimals as there are or `decimals`.
+    pub fn words(&self, decimals: Option<usize>) -> String {
+        let reward = match (self.reward, decimals) {
+            (None, _) => String::new(),
+            (Some(r), None) => format!(", reward {r}"),
+            (Some(r), Some(n)) => format!(", reward {r:.n$}"),
+        };
+        format!("step {}{reward}{}", self.step, if self.end { ", end" } else { "" })
+    }
+}
+
+/// What looks at the environment before each step and once at the end.
+pub type Watcher<'a> = dyn FnMut(&dyn DynEnv, At) + 'a;
+
+/// Appends text frames.
+pub fn text_frames(text: &mut String) -> impl FnMut(&dyn DynEnv, At) + '_ {
+    |env, at| text.push_str(&format!("{}\n{}\n", at.words(None), env.render_text().trim_end()))
+}
+
+/// One episode.
 pub fn play(
     env: &mut BoxEnv,
     policy: &mut Policy,
     seed: u64,
-    mut frames: Option<&mut String>,
+    watch: &mut Watcher<'_>,
 ) -> mamba_rl_envs::Result<TraceEpisode> {
-    let mut frame = |env: &dyn DynEnv, head: String| {
-        if let Some(text) = &mut frames {
-            text.push_str(&format!("{head}\n{}\n", env.render_text().trim_end()));
-        }
-    };
     let mut step = 0;
     let episode = record_episode(env.as_mut(), seed, &mut |env, obs, before| {
-        let reward = before.map_or_else(String::new, |s| format!(", reward {}", s.reward));
-        frame(env, format!("step {step}{reward}"));
+        watch(env, At { step, reward: before.map(|s| s.reward), end: false });
         step += 1;
         policy.act(env, obs, before)
     })?;
-    let reward = episode.rewards.last().map_or_else(String::new, |r| format!(", reward {r}"));
-    frame(env.as_ref(), format!("step {step}{reward}, end"));
+    watch(env.as_ref(), At { step, reward: episode.rewards.last().copied(), end: true });
     Ok(episode)
 }
 

@@ -35,6 +35,8 @@ pub fn run(args: &Args) -> Outcome {
     if args.dry_run {
         return dry_run(&plan, &footprint);
     }
+    // Nothing is changed under a process that trains here; `train::run` takes the lock again for itself.
+    let lock = train::RunLock::take(dir)?;
     if let Some(line) = nothing_left(dir, &before, &plan.config)? {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", if args.quiet { dir.display().to_string() } else { line })?;
@@ -44,6 +46,7 @@ pub fn run(args: &Args) -> Outcome {
     if before != plan.config {
         run_dir::write_config(dir, &plan.config)?;
     }
+    drop(lock);
     start(args, &plan, &footprint, dir.clone(), true)
 }
 

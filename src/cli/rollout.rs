@@ -1,14 +1,14 @@
-//! `mamba-rl rollout`: episodes of a random policy or a trained agent, as a table, as text frames or as JSON lines.
+//! `mamba-rl rollout`: episodes of a random policy or a trained agent, as a table, as text frames, as JSON lines, as pictures.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mamba_rl::Error;
 use mamba_rl::config::{Config, Flags};
 use mamba_rl::network::Session;
-use mamba_rl_envs::{BoxEnv, EnvArgs};
+use mamba_rl_envs::{BoxEnv, DynEnv, EnvArgs, render};
 
-use super::play::{Policy, play};
+use super::play::{At, Policy, play, text_frames};
 use super::{Outcome, checkpoint, text};
 
 /// Arguments of `rollout`.
@@ -35,19 +35,31 @@ pub struct Args {
     /// Show each step as text
     #[arg(long)]
     render: bool,
+    /// Write the episodes as an animation
+    #[arg(long, value_name = "FILE")]
+    gif: Option<PathBuf>,
+    /// Write the last frame as a picture
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
 }
 
 /// Plays.
 pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
     let (mut env, env_args, mut policy) = prepare(args)?;
     let mut returns = Vec::new();
+    let mut pictures = Pictures { gif: args.gif.as_deref(), png: args.png.as_deref(), frames: Vec::new(), left_out: 0 };
     if !args.jsonl && !args.render {
         writeln!(out, "{}, policy {}", env.spec().id, args.policy)?;
     }
     for n in 0..args.episodes {
         let seed = args.seed.wrapping_add(n);
         let mut frames = args.render.then(String::new);
-        let mut episode = play(&mut env, &mut policy, seed, frames.as_mut())?;
+        let mut episode = play(&mut env, &mut policy, seed, &mut |env, at| {
+            if let Some(text) = &mut frames {
+                text_frames(text)(env, at);
+            }
+            pictures.look(env, at);
+        })?;
         episode.args.clone_from(&env_args.args);
         let total = episode.rewards.iter().sum::<f64>();
         let length = episode.rewards.len();
@@ -64,6 +76,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
         }
         returns.push(total);
     }
+    pictures.write()?;
     if !args.jsonl && returns.len() > 1 {
         let mean = returns.iter().sum::<f64>() / returns.len() as f64;
         writeln!(out, "mean return {} over {} episodes", text::number(mean), returns.len())?;
@@ -71,9 +84,58 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
     Ok(0)
 }
 
+/// Frames of an animation; more would need too much memory.
+const MOST_FRAMES: usize = 1_000;
+/// Hundredths of a second from frame to frame.
+const DELAY: u16 = 12;
+
+/// What `--gif` and `--png` ask for.
+struct Pictures<'a> {
+    gif: Option<&'a Path>,
+    png: Option<&'a Path>,
+    frames: Vec<mamba_rl_envs::render::Image>,
+    left_out: usize,
+}
+
+impl Pictures<'_> {
+    fn look(&mut self, env: &dyn DynEnv, at: At) {
+        if self.gif.is_none() && self.png.is_none() {
+            return;
+        }
+        if self.gif.is_none() {
+            self.frames.clear();
+        }
+        if self.frames.len() < MOST_FRAMES {
+            self.frames.push(render::frame(env, &format!("{}  {}", env.spec().name, at.words(Some(4)))));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        if let (Some(file), Some(last)) = (self.png, self.frames.last()) {
+            render::write_png(file, last)?;
+        }
+        if let Some(file) = self.gif {
+            render::write_gif(file, &self.frames, DELAY)?;
+        }
+        if self.left_out > 0 {
+            writeln!(
+                std::io::stderr(),
+                "warning: the first {MOST_FRAMES} frames were drawn, {} left out",
+                self.left_out
+            )?;
+        }
+        Ok(())
+    }
+}
+
 fn prepare(args: &Args) -> anyhow::Result<(BoxEnv, EnvArgs, Policy)> {
-    if let Some(set) = args.set.iter().find(|s| !s.trim_start().starts_with("env.")) {
-        return Err(Error::Usage(format!("--set {set}: a rollout has only settings of the task, env.KEY=value")).into());
+    let of_the_task = |s: &String| ["env.legacy", "env.args."].iter().any(|key| s.trim_start().starts_with(key));
+    if let Some(set) = args.set.iter().find(|s| !of_the_task(s)) {
+        let problem =
+            format!("--set {set}: a rollout has only env.legacy=true and env.args.NAME=value; the task is --env");
+        return Err(Error::Usage(problem).into());
     }
     if args.episodes == 0 {
         return Err(Error::Usage("--episodes is 0, expected at least 1".into()).into());

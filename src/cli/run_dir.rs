@@ -70,7 +70,11 @@ pub fn write_config(dir: &Path, config: &Config) -> Result<()> {
         file.sync_all()?;
         std::fs::rename(&aside, &path)
     };
-    write().map_err(|e| Error::io("writing", &path, e))
+    write().map_err(|e| {
+        // a part of a file helps no one
+        let _ = std::fs::remove_file(&aside);
+        Error::io("writing", &path, e)
+    })
 }
 
 /// Runs under `runs/` that can go on: their folder and the step of their newest complete checkpoint.

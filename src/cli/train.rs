@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Outcome {
         return dry_run(&plan, &footprint);
     }
     if let Some(path) = &args.init_from {
-        mamba_rl::checkpoint::resolve(path)?;
+        train::initial_weights(&plan.config, &plan.spec, path)?;
     }
     let dir = run_dir::create(args.run_dir.as_deref(), &plan.spec.name, &plan.config)?;
     run_dir::write_config(&dir, &plan.config)?;
@@ -146,6 +146,9 @@ fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
+    // A file that may grow no further is an error to report, not a reason to be killed.
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::signal::SIGXFSZ, Arc::default())?;
     Ok(stop)
 }
 

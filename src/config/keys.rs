@@ -59,6 +59,10 @@ const MAX: u64 = i64::MAX as u64;
 /// More steps than any memory holds.
 const STEPS: u64 = 1 << 40;
 const WIDTH: u64 = 65_536;
+/// Smaller numbers would be 0 in f32 and so mean something else.
+const SMALLEST: f64 = 1e-30;
+/// Letters of an unknown name that are compared with the known ones.
+const COMPARED: usize = 64;
 
 use Kind::{Above, AboveOr, Bool, Int, IntOr, Num, NumOr, OneOf, Text};
 
@@ -175,7 +179,7 @@ pub(super) fn find(section: &str, name: &str, origin: &str) -> Result<&'static K
 }
 
 fn unknown(section: &str, name: &str, origin: &str) -> Error {
-    let path = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
+    let path = if section.is_empty() { shortened(name) } else { format!("{}.{}", shortened(section), shortened(name)) };
     let known_section = SECTIONS.iter().any(|(s, _)| *s == section);
     let elsewhere: Vec<String> =
         KEYS.iter().filter(|k| k.name == name && k.section != section).map(|k| format!("`{}`", k.path())).collect();
@@ -194,6 +198,7 @@ fn unknown(section: &str, name: &str, origin: &str) -> Error {
 
 /// The valid section or path that looks most like the given one; keys of the same section come first.
 fn nearest(section: &str, name: &str) -> String {
+    let (section, name) = (&shortened(section)[..], &shortened(name)[..]);
     if section.is_empty() {
         let sections = SECTIONS.iter().map(|(s, _)| (strsim::jaro_winkler(name, s), format!("[{s}]")));
         let keys = KEYS.iter().map(|k| (strsim::jaro_winkler(name, k.name), k.path()));
@@ -209,6 +214,10 @@ fn nearest(section: &str, name: &str) -> String {
         let same = if k.section == section { 0.05 } else { 0.0 };
         (strsim::jaro_winkler(name, k.name) + same + 0.1 * strsim::jaro_winkler(section, k.section), k.path())
     }))
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(COMPARED).collect()
 }
 
 fn best(scored: impl Iterator<Item = (f64, String)>) -> String {
@@ -233,17 +242,13 @@ fn list(words: &[&str]) -> String {
 }
 
 fn whole(low: u64, high: u64) -> String {
-    if high >= STEPS {
-        format!("a whole number of at least {low}")
-    } else {
-        format!("a whole number from {low} to {high}")
-    }
+    format!("a whole number from {low} to {high}")
 }
 
 fn number(low: f64, high: f64, open: bool) -> String {
     match (open, high >= f64::MAX) {
         (_, true) => "a finite number".to_owned(),
-        (true, _) => format!("a number above {low}, at most {high}"),
+        (true, _) => format!("a number above {low} (from {SMALLEST:e}), at most {high}"),
         (false, _) => format!("a number from {low} to {high}"),
     }
 }
@@ -274,7 +279,8 @@ fn fits(kind: Kind, v: &Value) -> bool {
         |low: u64, high: u64| v.as_integer().and_then(|i| u64::try_from(i).ok()).is_some_and(|i| i >= low && i <= high);
     let num = |low: f64, high: f64, open: bool| {
         let x = v.as_float().or_else(|| v.as_integer().map(|i| i as f64));
-        x.is_some_and(|x| x.is_finite() && x <= high && if open { x > low } else { x >= low })
+        let large = |x: f64| x == 0.0 || x.abs() >= SMALLEST;
+        x.is_some_and(|x| x.is_finite() && large(x) && x <= high && if open { x > low } else { x >= low })
     };
     let word = |w: &str| v.as_str() == Some(w);
     match kind {

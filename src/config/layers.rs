@@ -33,6 +33,9 @@ pub struct Flags {
 const POPGYM: &str = include_str!("../../examples/configs/popgym.toml");
 const R2D2_PAPER: &str = include_str!("../../examples/configs/r2d2-paper.toml");
 
+/// Larger than any config that somebody wrote.
+const MAX_FILE: u64 = 1 << 20;
+
 /// Names of the presets in the binary.
 pub const PRESETS: &[&str] = &["popgym", "r2d2-paper"];
 
@@ -143,6 +146,15 @@ fn base(preset: Option<&str>, file: Option<&Table>) -> Result<Table> {
 
 fn read(path: &Path) -> Result<(Table, String)> {
     let name = path.display().to_string();
+    // A device or a pipe would be read without end.
+    if let Ok(m) = std::fs::metadata(path)
+        && !m.is_dir()
+        && (!m.is_file() || m.len() > MAX_FILE)
+    {
+        let problem =
+            format!("config file {name} is no regular file of at most {MAX_FILE} bytes; give the path of a TOML file");
+        return Err(Error::Usage(problem));
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -154,7 +166,7 @@ fn read(path: &Path) -> Result<(Table, String)> {
         Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
             return Err(Error::Usage(format!("config file {name} is a folder; give the path of a TOML file")));
         }
-        Err(e) => return Err(Error::io("reading", path, e)),
+        Err(e) => return Err(Error::Usage(format!("config file {name}: {e}; give the path of a TOML file"))),
     };
     Ok((parse(&text, &name)?, text))
 }
@@ -302,8 +314,9 @@ fn apply_flags(table: &mut Table, flags: &Flags) -> Result<()> {
         Ok(())
     };
     let text = |v: &Option<String>| v.clone().map(Value::String);
-    // A number beyond TOML's becomes a negative one here, which every range refuses.
-    let int = |v: Option<u64>| v.map(|v| Value::Integer(i64::try_from(v).unwrap_or(-1)));
+    // A number beyond TOML's is passed on as text, which no range takes and the message shows as it was given.
+    let int =
+        |v: Option<u64>| v.map(|v| i64::try_from(v).map_or_else(|_| Value::String(v.to_string()), Value::Integer));
     set("--env", "env", "id", text(&flags.env))?;
     set("--agent", "agent", "name", text(&flags.agent))?;
     set("--backbone", "backbone", "name", text(&flags.backbone))?;

@@ -79,12 +79,50 @@ impl Config {
             );
             return Err(Error::config("replay.capacity", problem));
         }
+        if r.seams && r.layout == ReplayLayout::Episode {
+            let problem = "is true, but `replay.layout` is \"episode\", which never joins two episodes; expected false, or \
+                           layout \"window\"";
+            return Err(Error::config("replay.seams", problem));
+        }
+        if r.seams && self.env.episodes_per_trial > 1 {
+            let problem = format!(
+                "is true, but `env.episodes_per_trial` is {}: memory carried over an episode's end cannot be replayed \
+                 across the final observation in between; expected false, or 1 episode per trial",
+                self.env.episodes_per_trial
+            );
+            return Err(Error::config("replay.seams", problem));
+        }
         if r.period > l.length {
             let problem = format!(
                 "{} is more than `learner.length` {}, so steps between windows would never be learnt",
                 r.period, l.length
             );
             return Err(Error::config("replay.period", problem));
+        }
+        Ok(())
+    }
+
+    /// A batch must fit beside the episodes that are running: a replay that evicts them first never learns. `longest` is
+    /// the longest episode of the task that is kept whole.
+    pub(super) fn check_batch(&self, longest: usize) -> Result<()> {
+        let (r, batch, copies) = (&self.replay, self.batch(), self.env.num_envs);
+        let (need, what) = match r.layout {
+            ReplayLayout::Episode => {
+                let what =
+                    format!("`learner.batch` {batch} + `env.num_envs` {copies} episodes of up to {longest} steps");
+                ((batch + copies).saturating_mul(longest), what)
+            }
+            ReplayLayout::Window => {
+                let length = self.learner.length;
+                (
+                    batch.saturating_mul(length),
+                    format!("`learner.batch` {batch} windows of `learner.length` {length} steps"),
+                )
+            }
+        };
+        if r.capacity < need {
+            let problem = format!("{} is less than {what} = {need}, so a batch might never come together", r.capacity);
+            return Err(Error::config("replay.capacity", problem));
         }
         Ok(())
     }

@@ -173,7 +173,7 @@ impl<D: Backend> R2d2<D> {
         let (mut a, mut b) = (vec![0.0; batch.batch * n], vec![0.0; batch.batch * n]);
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s)?;
+            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s, batch)?;
             for (i, row) in s.rows.clone().enumerate() {
                 let at = row * n..(row + 1) * n;
                 s.online_state.read_row(&self.dev, self.net.state_layout(), i, &mut a[at.clone()])?;
@@ -193,7 +193,7 @@ impl<D: Backend> R2d2<D> {
         let mut out = vec![0.0; batch.batch * len * a];
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s)?;
+            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s, batch)?;
             unroll(&self.dev, &self.net, &self.online, &self.target, s)?;
             let b = s.rows.len();
             for (i, row) in s.rows.clone().enumerate() {
@@ -238,7 +238,7 @@ impl<D: Backend> R2d2<D> {
     fn shard_step(&self, shard: &mut Shard<D>, batch: &SequenceBatch, n_learnt: usize) -> Result<()> {
         let (dev, net) = (&self.dev, &self.net);
         shard.load(dev, net, &self.input, batch, self.config.reward_scale)?; // L1
-        burn_in::burn_in(dev, net, &self.online, &self.target, shard)?; // L2
+        burn_in::burn_in(dev, net, &self.online, &self.target, shard, batch)?; // L2
         unroll(dev, net, &self.online, &self.target, shard)?; // L3
         let space = self.input.action();
         let join = |at: usize| match batch.action_row(at) {

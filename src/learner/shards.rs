@@ -126,13 +126,15 @@ impl<D: Backend> Shard<D> {
         dev.upload(&host.features, ViewMut::new(&mut self.slots.x, 0, s * b * d))?;
         dev.upload_mask(&host.reset, &mut self.slots.reset)?;
         dev.upload_mask(&host.valid, &mut self.slots.valid)?;
-        let n = crate::backbone::state_len(net.state_layout());
-        for (i, row) in self.rows.clone().enumerate() {
-            let state = &batch.state[row * n..(row + 1) * n];
-            self.online_state.write_row(dev, net.state_layout(), i, state)?;
-            self.target_state.write_row(dev, net.state_layout(), i, state)?;
-        }
-        Ok(())
+        (0..self.rows.len()).try_for_each(|i| self.write_state(dev, net, batch, i))
+    }
+
+    /// The stored state of the shard's row i into both networks' states.
+    pub fn write_state(&mut self, dev: &D, net: &QNetwork<D>, batch: &SequenceBatch, i: usize) -> Result<()> {
+        let (n, row) = (crate::backbone::state_len(net.state_layout()), self.rows.start + i);
+        let state = &batch.state[row * n..(row + 1) * n];
+        self.online_state.write_row(dev, net.state_layout(), i, state)?;
+        self.target_state.write_row(dev, net.state_layout(), i, state)
     }
 }
 

@@ -27,7 +27,9 @@ pub(super) fn follow<D: Backend>(
     let (from, to) = (View::new(&online.flat, 0, n), ViewMut::new(&mut target.flat, 0, n));
     match rule {
         TargetUpdate::Soft(tau) => dev.blend(tau, from, to),
-        TargetUpdate::Hard(period) if crate::value::target_update::hard_update_due(update, period) => dev.copy(from, to),
+        TargetUpdate::Hard(period) if crate::value::target_update::hard_update_due(update, period) => {
+            dev.copy(from, to)
+        }
         TargetUpdate::Hard(_) => Ok(()),
     }
 }

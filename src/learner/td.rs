@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::replay::SequenceBatch;
 use crate::value::n_step::{NStepOut, NStepRow, n_step_targets};
 use crate::value::priority::sequence_priority;
-use crate::value::td_error::{Loss, TdRow, double_q_value, legal_argmax, td_loss};
 use crate::value::rescaling::rescale_inverse;
+use crate::value::td_error::{Loss, TdRow, double_q_value, legal_argmax, td_loss};
 
 /// What the targets depend on.
 #[derive(Debug, Clone, Copy, PartialEq)]

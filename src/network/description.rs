@@ -108,7 +108,8 @@ impl Description {
     /// # Errors
     /// `Usage` where the action space is not discrete.
     pub fn actions(&self) -> Result<usize> {
-        let none = || Error::Usage(format!("agent r2d2 needs discrete actions, but {} has {}", self.env, self.action_space));
+        let none =
+            || Error::Usage(format!("agent r2d2 needs discrete actions, but {} has {}", self.env, self.action_space));
         self.action_space.n_actions().ok_or_else(none)
     }
 

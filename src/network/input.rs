@@ -63,7 +63,13 @@ impl InputLayout {
     ///
     /// # Errors
     /// `Env` when the observation row or the action has another length or type than its space.
-    pub fn write(&self, obs: ObsRef<'_>, previous: Option<Previous<'_>>, is_first: bool, out: &mut [f32]) -> Result<()> {
+    pub fn write(
+        &self,
+        obs: ObsRef<'_>,
+        previous: Option<Previous<'_>>,
+        is_first: bool,
+        out: &mut [f32],
+    ) -> Result<()> {
         let (observation, rest) = out.split_at_mut(self.d_observation);
         write_features(&self.observation, obs, observation)?;
         let mut at = 0;

@@ -20,6 +20,10 @@ pub struct Session {
     action: Vec<i32>,
     /// Is `action` an action of the running episode?
     acted: bool,
+    /// Episodes that share one memory.
+    episodes_per_trial: u64,
+    /// Episodes begun in the running trial.
+    begun: u64,
 }
 
 impl Session {
@@ -36,7 +40,21 @@ impl Session {
         let features = vec![0.0; input.len()];
         let action = vec![0; description.action_space.flat_len()];
         let reward_scale = description.reward_scale as f32;
-        Ok(Session { dev, net, params, stepper, input, reward_scale, features, action, acted: false })
+        let (acted, begun) = (false, 0);
+        let episodes_per_trial = description.episodes_per_trial.max(1) as u64;
+        Ok(Session {
+            dev,
+            net,
+            params,
+            stepper,
+            input,
+            reward_scale,
+            features,
+            action,
+            acted,
+            episodes_per_trial,
+            begun,
+        })
     }
 
     /// From a checkpoint: a folder `step-N`, its `model.safetensors`, or a run folder (its newest complete checkpoint).
@@ -52,7 +70,8 @@ impl Session {
     }
 
     /// Greedy action (one element per component) for an observation. `reward` is the raw reward of the action before
-    /// (ignored where `is_first`); `is_first` clears the memory; `legal` [actions] marks the allowed joint actions.
+    /// (ignored where `is_first`); `is_first` clears the memory (an agent
+    /// of trials: at every trial's first episode, from the session's start); `legal` [actions] marks the allowed joint actions.
     ///
     /// # Errors
     /// `Env` when the observation does not have the space's length and type; `Usage` when no action is legal.
@@ -67,7 +86,11 @@ impl Session {
         let action = ActionRef::Discrete(&self.action);
         let previous = (!first).then_some(Previous { action, reward: reward * self.reward_scale });
         self.input.write(obs, previous, first, &mut self.features)?;
-        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &[u8::from(first)])?;
+        let clear = first && self.begun.is_multiple_of(self.episodes_per_trial);
+        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &[u8::from(clear)])?;
+        if first {
+            self.begun = self.begun % self.episodes_per_trial + 1;
+        }
         let best = crate::value::td_error::legal_argmax(self.stepper.q(0), legal)
             .ok_or_else(|| Error::Usage("the legal-action mask forbids every action".into()))?;
         super::split_action(self.input.action(), best, &mut self.action);
@@ -82,10 +105,10 @@ impl Session {
 
     /// Numbers in the memory.
     pub fn memory_len(&self) -> usize {
-        crate::backbone::state_len(self.net.state_layout()) + self.action.len() + 1
+        crate::backbone::state_len(self.net.state_layout()) + self.action.len() + 2
     }
 
-    /// Copies the memory (recurrent state, previous action) out, [memory_len()].
+    /// Copies the memory (recurrent state, previous action, place in the trial) out, [memory_len()].
     ///
     /// # Errors
     /// `Shape` when `out` has another length.
@@ -97,6 +120,7 @@ impl Session {
             *o = a as f32;
         }
         out[n + self.action.len()] = f32::from(u8::from(self.acted));
+        out[n + self.action.len() + 1] = self.begun as f32;
         Ok(())
     }
 
@@ -112,6 +136,7 @@ impl Session {
             *a = v as i32;
         }
         self.acted = from[n + self.action.len()] != 0.0;
+        self.begun = from[n + self.action.len() + 1] as u64;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A sampled batch: time-major rows of slots with every mask that a learner needs, and how it is filled.
 
 use super::SequenceReplay;
-use super::episodes::{FIRST, TERMINATED, TRANSITION, TRUNCATED};
+use super::episodes::{CARRIED, FIRST, TERMINATED, TRANSITION, TRUNCATED};
 use super::error::{ReplayError, Result};
 use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
 use super::sequence::bucket_slots;
@@ -43,7 +43,7 @@ pub struct SequenceBatch {
     pub valid_obs: Vec<u8>,
     /// 1: the transition is learnt, [S, B].
     pub learn: Vec<u8>,
-    /// 1: the state is cleared before this slot, [S, B]: an episode begins here.
+    /// 1: the state is cleared before this slot, [S, B]: an episode begins here, without memory of the one before.
     pub reset: Vec<u8>,
     /// Action before this slot's observation, [S, B, action length]; zeros unless `has_prev`.
     pub prev_action: ActionRows,
@@ -208,7 +208,7 @@ impl SequenceReplay {
     }
 
     /// The way to a sampled window from its episode's first step, as a batch of one row: all steps before the learnt
-    /// span are burn-in, from the zero state. Returns the slot at which the window begins, so that a stored state can be
+    /// span are burn-in, from the episode's own start (zeros, or the state carried into it). Returns the slot at which the window begins, so that a stored state can be
     /// compared with one replayed by today's weights. `None` if the handle is stale, the episode's beginning is gone, or
     /// there are more than `max_steps` steps.
     pub fn prefix(&self, handle: Handle, max_steps: usize, out: &mut SequenceBatch) -> Option<usize> {
@@ -240,7 +240,9 @@ impl SequenceReplay {
 
     fn fill_row(&self, entry: Entry, row: usize, out: &mut SequenceBatch) {
         let (lane, state_len) = (&self.lanes[entry.lane as usize], self.spec.state_len);
-        self.states.read(entry.state, &mut out.state[row * state_len..][..state_len]);
+        // every window from a carried episode's first step shares that episode's own state
+        let start = lane.episode_at(entry.first).filter(|e| e.base == entry.first).map_or(entry.state, |e| e.initial);
+        self.states.read(start, &mut out.state[row * state_len..][..state_len]);
         let left = out.burn_in - entry.burn_in as usize;
         let steps = (entry.burn_in + entry.span) as usize;
         let mut episode = None;
@@ -258,7 +260,7 @@ impl SequenceReplay {
                 *legal = stored != 0;
             }
             out.valid_obs[at] = 1;
-            out.reset[at] = u8::from(flags & FIRST != 0);
+            out.reset[at] = u8::from(flags & (FIRST | CARRIED) == FIRST);
             out.episode[at] = of.id;
             out.step_in_episode[at] = i32::try_from(slot - of.base).unwrap_or(i32::MAX);
             if flags & TRANSITION != 0 && j < steps {

@@ -6,9 +6,10 @@
 
 use super::config::{ReplayConfig, ReplaySpec};
 use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
+use super::states::{NO_STATE, StateStore};
 use std::collections::VecDeque;
 
-/// The slot is an episode's first: the state is cleared before it.
+/// The slot is an episode's first: the state is cleared before it, unless it is CARRIED.
 pub(super) const FIRST: u8 = 1;
 /// The slot holds a transition.
 pub(super) const TRANSITION: u8 = 2;
@@ -16,6 +17,8 @@ pub(super) const TRANSITION: u8 = 2;
 pub(super) const TERMINATED: u8 = 4;
 /// The transition truncated the episode.
 pub(super) const TRUNCATED: u8 = 8;
+/// The slot is an episode's first, and memory was carried into it from the episode before.
+pub(super) const CARRIED: u8 = 16;
 
 /// Bytes that are allocated at a time.
 const BLOCK_BYTES: usize = 8 << 20;
@@ -119,7 +122,7 @@ impl SlotStore {
         block.flags[at.index] = flags;
     }
 
-    /// Adds the transition to a slot; its FIRST flag stays.
+    /// Adds the transition to a slot; its FIRST and CARRIED flags stay.
     pub fn write_transition(&mut self, at: Place, step: Transition<'_>) {
         let block = &mut self.blocks[at.block];
         block.action.set_row(at.index, step.action);
@@ -163,13 +166,18 @@ pub(super) struct Episode {
     pub dropped: u64,
     /// Number of its first transition among all pushes of the lane.
     pub push_base: u64,
+    /// Memory is carried into it: its first step has a stored state and no reset.
+    pub carried: bool,
+    /// State before its first step, where it is carried; NO_STATE until that step is pushed.
+    pub initial: u32,
     /// Pages of slots dropped/page_slots ..= (slots−1)/page_slots.
     pages: VecDeque<u32>,
 }
 
 impl Episode {
     pub fn new(store: &mut SlotStore, id: u64, base: u64, push_base: u64) -> Self {
-        Episode { id, base, slots: 0, dropped: 0, push_base, pages: store.lists.pop().unwrap_or_default() }
+        let pages = store.lists.pop().unwrap_or_default();
+        Episode { id, base, slots: 0, dropped: 0, push_base, carried: false, initial: NO_STATE, pages }
     }
 
     /// Takes slots before `dropped` as gone, before any is written.
@@ -216,8 +224,9 @@ impl Episode {
         }
     }
 
-    /// Gives all pages back.
-    pub fn release(mut self, store: &mut SlotStore) {
+    /// Gives all pages and the initial state back.
+    pub fn release(mut self, store: &mut SlotStore, states: &mut StateStore) {
+        states.release(self.initial);
         store.free.extend(self.pages.drain(..));
         store.lists.push(self.pages);
     }

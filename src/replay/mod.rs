@@ -42,7 +42,7 @@ pub use rows::{ActionKind, ActionRows, ActionSlice, ObsKind, ObsRows, ObsSlice};
 pub use segments::SegmentInfo;
 pub use table::{Handle, PRIORITY_FLOOR, PriorityReport};
 
-use episodes::{Episode, FIRST, Lane, SlotStore, TERMINATED, TRANSITION, TRUNCATED, Transition};
+use episodes::{CARRIED, Episode, FIRST, Lane, SlotStore, TERMINATED, TRANSITION, TRUNCATED, Transition};
 use states::{NO_STATE, StateStore};
 use std::collections::VecDeque;
 use table::{Entry, Table};
@@ -147,19 +147,34 @@ impl SequenceReplay {
         &self.config
     }
 
-    /// Begins an episode with its first observation, `[obs_len]`. A running episode of the lane is abandoned.
+    /// Begins an episode with its first observation, `[obs_len]`, and cleared memory. A running episode of the lane is
+    /// abandoned.
     ///
     /// # Errors
     /// Lane or lengths that do not fit the specification.
     pub fn begin(&mut self, lane: usize, obs: ObsSlice<'_>, legal: Option<&[bool]>) -> Result<()> {
+        self.begin_with(lane, obs, legal, false)
+    }
+
+    /// As [`Self::begin`]. `carried`: memory was not cleared before this episode (trials of several episodes), so its
+    /// first step has no reset, and sequences from there start from the state that the first `push` brings.
+    ///
+    /// # Errors
+    /// As `begin`; `carried` with seams, where the final observation between two episodes would move the state.
+    pub fn begin_with(&mut self, lane: usize, obs: ObsSlice<'_>, legal: Option<&[bool]>, carried: bool) -> Result<()> {
         self.check_lane(lane)?;
+        if carried && self.config.seams {
+            let expected = "false where memory is carried from one episode to the next".into();
+            return Err(ReplayError::Config { field: "seams", expected, found: "true".into() });
+        }
         obs.check("obs", self.spec.obs_kind, self.spec.obs_len)?;
         self.check_legal("legal", legal)?;
         self.abandon(lane);
         let of = &mut self.lanes[lane];
         let mut episode = Episode::new(&mut self.store, self.n_episodes, of.next_slot, of.pushes);
+        episode.carried = carried;
         let place = episode.append(&mut self.store);
-        self.store.write_obs(place, obs, legal, FIRST);
+        self.store.write_obs(place, obs, legal, if carried { FIRST | CARRIED } else { FIRST });
         if !self.config.seams {
             (of.origin, of.cut) = (of.next_slot, of.next_slot);
         }
@@ -180,7 +195,10 @@ impl SequenceReplay {
             return false;
         }
         let (slot, burn_in) = (of.next_slot - 1, self.config.burn_in as u64);
-        slot != episode.base && (slot - of.origin + burn_in).is_multiple_of(self.config.period as u64)
+        if slot == episode.base {
+            return episode.carried;
+        }
+        (slot - of.origin + burn_in).is_multiple_of(self.config.period as u64)
     }
 
     /// Adds one step to the lane's running episode; ends it if terminated or truncated.
@@ -192,10 +210,15 @@ impl SequenceReplay {
         let wants_state = self.wants_state(lane);
         let of = &mut self.lanes[lane];
         let slot = of.next_slot - 1;
-        if let (true, Some(state)) = (wants_state, step.state) {
-            of.pending.push_back((slot, self.states.store(state)));
-        }
         let Some(episode) = of.episodes.back_mut() else { return Err(ReplayError::NotBegun { lane }) };
+        if let (true, Some(state)) = (wants_state, step.state) {
+            let state = self.states.store(state);
+            if slot == episode.base {
+                episode.initial = state;
+            } else {
+                of.pending.push_back((slot, state));
+            }
+        }
         let flags = (u8::from(step.terminated) * TERMINATED) | (u8::from(step.truncated) * TRUNCATED);
         let place = episode.place(&self.store, slot);
         self.store.write_transition(place, Transition { action: step.action, reward: step.reward, flags });
@@ -329,7 +352,7 @@ impl SequenceReplay {
                 let lane = lane as usize;
                 if let Some(episode) = self.lanes[lane].episodes.pop_front() {
                     self.steps -= episode.stored_steps();
-                    episode.release(&mut self.store);
+                    episode.release(&mut self.store, &mut self.states);
                 }
                 self.drop_cut_sequences(lane);
                 continue;
@@ -368,7 +391,7 @@ impl SequenceReplay {
         for index in gone {
             self.states.release(self.table.remove(index));
         }
-        episode.release(&mut self.store);
+        episode.release(&mut self.store, &mut self.states);
         self.forget_pending(lane, u64::MAX);
         self.closed.retain(|c| self.table.is_live(c.handle));
     }

@@ -5,7 +5,7 @@
 //! episodes. `replay-index.bin` holds sequences, priorities, generations, counters and the list of the others with
 //! their checksums. Loading gives the same replay: the same sequences under the same handles, the same draws.
 
-use super::episodes::{Episode, FIRST, Lane, TRANSITION, Transition};
+use super::episodes::{CARRIED, Episode, FIRST, Lane, TRANSITION, Transition};
 use super::error::Result;
 use super::format::{Kind, Reader, Writer};
 use super::rows::{ActionRows, ActionSlice, ObsRows, ObsSlice};
@@ -116,6 +116,10 @@ impl SequenceReplay {
         out.u32(lane)?;
         for x in [episode.id, episode.base, episode.push_base, episode.dropped, episode.slots] {
             out.u64(x)?;
+        }
+        out.u8(u8::from(episode.carried) | u8::from(episode.initial != NO_STATE) << 1)?;
+        if episode.initial != NO_STATE {
+            self.states.write(episode.initial, out)?;
         }
         for slot in episode.front()..episode.end() {
             let place = episode.place(&self.store, slot);
@@ -324,7 +328,7 @@ impl SequenceReplay {
             for number in segment.first..=segment.last {
                 let (lane, episode) = self.read_episode(&mut file, states)?;
                 if number < oldest {
-                    episode.release(&mut self.store);
+                    episode.release(&mut self.store, &mut self.states);
                 } else {
                     self.lanes[lane as usize].episodes.push_back(episode);
                     self.finished.push_back(lane);
@@ -366,6 +370,11 @@ impl SequenceReplay {
         }
         let mut episode = Episode::new(&mut self.store, id, base, push_base);
         episode.skip(dropped);
+        let carried = file.u8()?;
+        episode.carried = carried & 1 != 0;
+        if carried & 2 != 0 {
+            episode.initial = self.states.read_from(file)?;
+        }
         let mut obs = ObsRows::zeros(self.spec.obs_kind, self.spec.obs_len);
         let mut action = ActionRows::zeros(self.spec.action, 1);
         let mut legal_bytes = vec![0; self.spec.legal_len];
@@ -380,7 +389,7 @@ impl SequenceReplay {
             file.bytes(&mut legal_bytes)?;
             legal.iter_mut().zip(&legal_bytes).for_each(|(l, &b)| *l = b != 0);
             let place = episode.append(&mut self.store);
-            self.store.write_obs(place, obs.as_slice(), Some(&legal), flags & FIRST);
+            self.store.write_obs(place, obs.as_slice(), Some(&legal), flags & (FIRST | CARRIED));
             if flags & TRANSITION != 0 {
                 let mut reward = [0.0];
                 file.f32s(&mut reward)?;

@@ -2,6 +2,7 @@
 //! episodes that is fixed beforehand, so that short episodes are not favoured.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mamba_rl_envs::{ActionRef, Autoreset, VecEnv};
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,32 @@ pub fn evaluate_weights<D: Backend>(
     seed: u64,
     shards: usize,
 ) -> Result<Evaluation> {
+    let never = AtomicBool::new(false);
+    evaluate_until(dev, net, params, description, Play { episodes, seed, shards }, &never)
+        .map(Option::unwrap_or_default)
+}
+
+/// What to play.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Play {
+    /// How many episodes.
+    pub episodes: usize,
+    /// Seed of the environments.
+    pub seed: u64,
+    /// Shards of the copies.
+    pub shards: usize,
+}
+
+/// As [`evaluate_weights`]; None when `stop` was set before the end.
+pub(super) fn evaluate_until<D: Backend>(
+    dev: &D,
+    net: &QNetwork<D>,
+    params: &Params<D>,
+    description: &Description,
+    play: Play,
+    stop: &AtomicBool,
+) -> Result<Option<Evaluation>> {
+    let Play { episodes, seed, shards } = play;
     if episodes == 0 {
         return Err(Error::Usage("an evaluation needs at least one episode".into()));
     }
@@ -119,6 +146,9 @@ pub fn evaluate_weights<D: Backend>(
     let mut done: Vec<Vec<(f64, u32)>> = vec![Vec::new(); copies];
     envs.reset()?;
     while done.iter().zip(&quota).any(|(d, &q)| d.len() < q) {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let batch = envs.last();
         for i in 0..copies {
             let first = batch.is_first[i];
@@ -145,5 +175,5 @@ pub fn evaluate_weights<D: Backend>(
         }
     }
     let (returns, lengths) = done.into_iter().flatten().unzip();
-    Ok(Evaluation { returns, lengths })
+    Ok(Some(Evaluation { returns, lengths }))
 }

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod evaluation;
+mod lock;
 mod metrics;
 mod result;
 mod setup;
@@ -14,9 +15,10 @@ use std::sync::atomic::AtomicBool;
 
 pub use asynchronous::{Fleet, Next, StepReport};
 pub use evaluation::{EvalReport, Evaluation, evaluate, evaluate_weights};
+pub use lock::RunLock;
 pub use metrics::Mmer;
 pub use result::{RunResult, Stopped};
-pub use setup::{Footprint, Parts, SharedReplay, footprint, make_env};
+pub use setup::{Footprint, Parts, SharedReplay, footprint, initial_weights, make_env};
 pub use synchronous::run;
 
 /// How a run is started.

@@ -70,8 +70,11 @@ impl RunResult {
         let path = run_dir.join("result.json");
         let aside = run_dir.join(".result.json.tmp");
         let text = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
-        std::fs::write(&aside, text).map_err(|e| Error::io("writing", &aside, e))?;
-        std::fs::rename(&aside, &path).map_err(|e| Error::io("writing", &path, e))
+        std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, &path)).map_err(|e| {
+            // a part of a file helps no one
+            let _ = std::fs::remove_file(&aside);
+            Error::io("writing", &path, e)
+        })
     }
 
     /// Reads a run's `result.json`; None where there is none.

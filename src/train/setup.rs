@@ -1,5 +1,6 @@
 //! From a resolved config to the parts of a run.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mamba_rl_envs::{Autoreset, BoxEnv, Dtype, EnvArgs, EnvError, EnvSpec, VecEnv};
@@ -8,6 +9,7 @@ use serde::Serialize;
 use super::Stream;
 use crate::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use crate::backbone::{SeqShape, state_len};
+use crate::checkpoint;
 use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, StateType};
 use crate::device::{Cpu, Simd};
 use crate::error::{Error, Result};
@@ -174,6 +176,33 @@ fn actor_config(config: &Config, first: usize) -> ActorConfig {
     }
 }
 
+/// Weights of another run's checkpoint for the network of a resolved config on a task. Spaces, inputs and sizes must be
+/// the same; task, rewards and how weights were drawn may differ.
+///
+/// # Errors
+/// `Usage` naming the first field that differs with both values, or for a path that is no checkpoint; `Checkpoint` for a
+/// damaged one.
+pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<Vec<f32>> {
+    let dir = checkpoint::resolve(path)?;
+    let ours = Description::new(config, spec);
+    let theirs = Description::from_json(&dir, checkpoint::load_config(&dir)?)?;
+    let parts = |d: &Description| {
+        let mut backbone = d.backbone.clone();
+        (backbone.dt_min, backbone.dt_max) = (0.0, 0.0);
+        serde_json::json!({
+            "agent": d.agent, "observation_space": d.observation_space, "action_space": d.action_space,
+            "backbone": backbone, "network": d.network, "input": d.input,
+        })
+    };
+    if let Some((field, our, their)) = checkpoint::first_difference(&parts(&ours), &parts(&theirs)) {
+        let dir = dir.display();
+        return Err(Error::Usage(format!(
+            "the weights in {dir} do not fit: `{field}` is {their} there, {our} in this run"
+        )));
+    }
+    checkpoint::load_weights(&dir, ours.build::<Cpu>()?.layout())
+}
+
 impl Parts {
     /// Everything at step 0, weights drawn from the seed or taken from `weights`.
     ///
@@ -198,9 +227,8 @@ impl Parts {
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
         let net_actor = description.build::<Cpu>()?;
-        let actor =
-            Actor::new(dev.clone(), net_actor, input.clone(), actor_config(config, 0), &values, copies, shards, rng)?;
-        let learner = R2d2::new(dev.clone(), net, input, learner_config(config), &values)?;
+        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config, 0), &values, copies, shards, rng)?;
+        let learner = R2d2::new(dev, net, input, learner_config(config), &values)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
 }

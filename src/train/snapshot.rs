@@ -17,6 +17,12 @@ pub(super) struct Progress {
     pub episodes: u64,
     /// Learnt steps that are owed: the replay ratio times environment steps, less those done.
     pub credit: f64,
+    /// The run stopped in a step after its acting: the rest of its updates, its evaluation, its log line are still due.
+    #[serde(default)]
+    pub learning: bool,
+    /// The replay began empty in mid-run: no updates and no debt until it holds what a first update needs.
+    #[serde(default)]
+    pub refilling: bool,
     /// Seconds of training.
     pub wall_s: f64,
     /// Last evaluation: mean and standard deviation.

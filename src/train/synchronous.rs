@@ -8,9 +8,10 @@ use std::time::Instant;
 use rand_chacha::ChaCha8Rng;
 
 use super::asynchronous::{Fleet, Next};
-use super::evaluation::evaluate_weights;
+use super::evaluation::{Play, evaluate_until};
+use super::lock::RunLock;
 use super::result::{RunResult, Stopped};
-use super::setup::{Parts, lock, replay_config};
+use super::setup::{Parts, initial_weights, lock, make_env, replay_config};
 use super::snapshot::{Progress, Snapshot};
 use super::{RunOptions, Stream};
 use crate::checkpoint::{self, Checkpoints, FileInfo, OptimizerState, ReplayStore, SaveRequest};
@@ -27,14 +28,11 @@ use crate::replay::{SequenceBatch, SequenceReplay};
 /// Recurrent states of the copies, and what the actor remembers of their episodes: f32, little-endian.
 const ACTOR_FILE: &str = "actor.bin";
 
-/// A save may take this share of the time since the last one, where it is not asked for by `checkpoint.every`.
-const SAVE_SHARE: f64 = 0.02;
-
 /// Trains until `train.steps`, `train.stop_return` or a stop request, and writes `result.json`.
 ///
 /// # Errors
-/// `Config` and `Usage` before anything starts; environment, checkpoint and device errors while running, after what
-/// could be saved was saved.
+/// `Config` and `Usage` before anything starts, also where another process trains in the folder; environment, checkpoint
+/// and device errors while running, after what was logged was written out.
 pub fn run(config: &Config, options: RunOptions) -> Result<RunResult> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.train.threads).build();
     let pool = pool.map_err(|e| Error::config("train.threads", format!("{}: {e}", config.train.threads)))?;
@@ -55,17 +53,25 @@ struct Run<'a> {
     console: Console,
     checkpoints: Checkpoints,
     since: Instant,
-    last_save: (Instant, f64),
     /// Actor threads, in mode `async`.
     fleet: Option<Fleet>,
+    /// Nothing happened since the last checkpoint.
+    saved: bool,
+    /// No other process writes here meanwhile.
+    _lock: RunLock,
 }
 
 impl<'a> Run<'a> {
     fn start(config: &'a Config, options: RunOptions) -> Result<Self> {
+        let run_lock = RunLock::take(&options.run_dir)?;
         let checkpoints = Checkpoints::open(&options.run_dir, config.checkpoint.keep)?;
-        let from = if options.resume { Checkpoints::newest(&options.run_dir)? } else { None };
+        let from = if options.resume { newest(&options.run_dir)? } else { None };
         let init = match &options.init_from {
-            Some(path) if from.is_none() => Some(initial_weights(config, path)?),
+            Some(path) if from.is_none() => {
+                let args = serde_json::to_value(&config.env.args).unwrap_or_default();
+                let env = make_env(&config.env.id, config.env.legacy, &args)?;
+                Some(initial_weights(config, env.spec(), path)?)
+            }
             _ => None,
         };
         let mut parts = Parts::new(config, init)?;
@@ -73,8 +79,8 @@ impl<'a> Run<'a> {
         let (mut progress, mut replay_rng) = (Progress::default(), Stream::Replay.rng(config.train.seed));
         let mut metrics_bytes = None;
         if let Some(dir) = &from {
-            let found = checkpoint::load(dir, parts.learner.layout(), Some(&parts.description.to_json()))?;
-            let snapshot = restore(config, &mut parts, found)?;
+            let found = checkpoint::load(dir, parts.learner.layout(), Some(&parts.description.to_json()));
+            let snapshot = restore(config, &mut parts, found.map_err(|e| or_older(dir, e))?)?;
             metrics_bytes = Some(snapshot.metrics_bytes);
             (progress, replay_rng) = (snapshot.progress, snapshot.replay_rng);
         } else {
@@ -88,14 +94,17 @@ impl<'a> Run<'a> {
             eprintln!("mode async: actors and learner run side by side, so this run is not reproducible");
             // the idle copies' episodes, and those that were running when a checkpoint was written, are not whole
             (0..config.env.num_envs).for_each(|lane| lock(&parts.replay).abandon(lane));
+            progress.learning = false;
         }
-        let start_step = progress.steps;
+        // In the middle of a step its log line is still to come.
+        let start_step = if progress.learning { progress.steps - 1 } else { progress.steps };
         let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
-        if start_step == 0 {
+        if progress.steps == 0 {
             logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
         }
-        let console = ConsoleOptions { total_steps: config.train.steps, start_step, quiet: options.quiet };
+        let console =
+            ConsoleOptions { total_steps: config.train.steps, start_step: progress.steps, quiet: options.quiet };
         let now = Instant::now();
         Ok(Run {
             config,
@@ -110,8 +119,9 @@ impl<'a> Run<'a> {
             console: Console::new(console),
             checkpoints,
             since: now,
-            last_save: (now, 0.0),
             fleet: None,
+            saved: false,
+            _lock: run_lock,
         })
     }
 
@@ -120,7 +130,21 @@ impl<'a> Run<'a> {
         self.fleet = None; // joins the actor threads
         // what was logged so far must be readable after an error too
         self.logger.flush();
-        let stopped = ended?;
+        let stopped = match ended {
+            Ok(stopped) => stopped,
+            Err(e @ Error::Env(_)) => {
+                // The step that failed is half done: no running episode goes on from here.
+                let copies = self.parts.envs.save().copies;
+                let broken = copies.iter().enumerate().filter(|(_, c)| c.broken);
+                broken.for_each(|(i, _)| self.parts.actor.start_over(i));
+                // The environments' failure is what the user must hear of; that of the save comes beside it.
+                if let Err(unsaved) = self.save(false).and_then(|()| self.checkpoints.finish()) {
+                    self.console.warn(&format!("the run could not be saved: {unsaved}"));
+                }
+                return Err(e);
+            }
+            Err(e) => return Err(e),
+        };
         self.console.finish();
         self.finish(stopped)
     }
@@ -130,14 +154,24 @@ impl<'a> Run<'a> {
         let copies = self.config.env.num_envs as u64;
         self.parts.learner.weights(&mut self.weights)?;
         self.parts.actor.set_weights(&self.weights)?;
-        while self.progress.steps + copies <= self.config.train.steps {
-            if self.options.stop.load(Ordering::Relaxed) {
+        if self.options.init_from.is_some() && self.progress.steps == 0 {
+            // whatever happens before the first checkpoint, a resume begins with the given weights
+            self.save(false)?;
+        }
+        while self.progress.learning || self.progress.steps + copies <= self.config.train.steps {
+            if !self.progress.learning {
+                if self.stop() {
+                    return Ok(Stopped::Interrupted);
+                }
+                self.act()?;
+                self.owe(copies);
+            }
+            self.progress.learning = true;
+            if !self.learn()? {
                 return Ok(Stopped::Interrupted);
             }
-            self.act()?;
-            self.learn(copies)?;
-            if self.after_step(copies)? {
-                return Ok(Stopped::StopReturn);
+            if let Some(stopped) = self.after_step(copies)? {
+                return Ok(stopped);
             }
         }
         Ok(Stopped::Finished)
@@ -158,19 +192,28 @@ impl<'a> Run<'a> {
                 Next::Nothing => continue,
                 Next::Ended => break,
             };
+            self.saved = false;
             let lag = self.parts.learner.updates().saturating_sub(report.version);
             self.progress.since.policy_lag.add(lag as f64);
             self.progress.advance(report.steps, self.config.log.mmer_window, report.ended.into_iter());
-            self.learn(report.steps)?;
-            if self.after_step(report.steps)? {
-                return Ok(Stopped::StopReturn);
+            self.owe(report.steps);
+            if !self.learn()? {
+                return Ok(Stopped::Interrupted);
+            }
+            if let Some(stopped) = self.after_step(report.steps)? {
+                return Ok(stopped);
             }
         }
         Ok(Stopped::Finished)
     }
 
+    fn stop(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
+
     /// One step of all copies into the replay.
     fn act(&mut self) -> Result<()> {
+        self.saved = false;
         let p = &mut self.parts;
         let mut replay = lock(&p.replay);
         let actions = p.actor.act(p.envs.last(), self.progress.steps, Some(&mut replay))?;
@@ -181,43 +224,50 @@ impl<'a> Run<'a> {
         p.actor.observe(p.envs.last(), &mut replay)
     }
 
-    /// The updates that are due after `steps` more environment steps.
-    fn learn(&mut self, steps: u64) -> Result<()> {
-        let (c, p) = (self.config, &mut self.parts);
-        if self.progress.steps <= c.learner.start_after {
-            return Ok(());
+    /// Learnt steps that `steps` more environment steps allow.
+    fn owe(&mut self, steps: u64) {
+        let (c, p) = (self.config, &mut self.progress);
+        if p.refilling {
+            // As at the beginning of a run, and without a debt to be paid from the first few sequences.
+            let replay = lock(&self.parts.replay);
+            p.refilling = replay.len_sequences() < c.batch() || (replay.len_steps() as u64) < c.learner.start_after;
         }
-        self.progress.credit += c.learner.replay_ratio * steps as f64;
-        let mut updated = false;
-        while self.progress.credit > 0.0 {
-            if self.options.stop.load(Ordering::Relaxed) && updated {
-                break;
-            }
+        if p.steps > c.learner.start_after && !p.refilling {
+            p.credit += c.learner.replay_ratio * steps as f64;
+        }
+    }
+
+    /// The updates that are due; false when a stop request came before the last of them.
+    fn learn(&mut self) -> Result<bool> {
+        let (batch, begun) = (self.config.batch(), self.parts.learner.updates());
+        while !self.progress.refilling && self.progress.credit > 0.0 {
+            let p = &mut self.parts;
             {
                 let replay = lock(&p.replay);
-                if replay.len_sequences() < c.batch() {
+                if replay.len_sequences() < batch {
                     break;
                 }
-                replay.sample(c.batch(), &mut self.replay_rng, &mut self.batch)?;
+                if self.options.stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                replay.sample(batch, &mut self.replay_rng, &mut self.batch)?;
             }
+            self.saved = false;
             let update = p.learner.update(&self.batch)?;
             lock(&p.replay).set_priority(&self.batch.handle, p.learner.priorities());
             self.progress.credit -= update.learnt.max(1) as f64;
             self.progress.since.update(&update);
-            updated = true;
             if let Some(fleet) = &mut self.fleet {
                 p.learner.weights(&mut self.weights)?;
                 fleet.publish(p.learner.updates(), &self.weights);
             }
         }
-        if updated {
-            if self.fleet.is_none() {
-                p.learner.weights(&mut self.weights)?;
-                p.actor.set_weights(&self.weights)?;
-            }
-            self.measure_delta_q()?;
+        if self.fleet.is_none() && self.parts.learner.updates() > begun {
+            self.parts.learner.weights(&mut self.weights)?;
+            self.parts.actor.set_weights(&self.weights)?;
         }
-        Ok(())
+        self.measure_delta_q()?;
+        Ok(true)
     }
 
     /// `learner/delta_q`, every so many updates; it draws from its own stream and changes nothing.
@@ -241,40 +291,42 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Evaluation, log line, checkpoint where due. True when `train.stop_return` is reached.
-    fn after_step(&mut self, copies: u64) -> Result<bool> {
+    /// Evaluation, log line, checkpoint where due. A reason to stop: `train.stop_return` is reached, or a stop request cut
+    /// the evaluation short, which is then still due.
+    fn after_step(&mut self, copies: u64) -> Result<Option<Stopped>> {
         let (steps, c) = (self.progress.steps, self.config);
         let due = |every: u64| every > 0 && steps / every > (steps - copies) / every;
         self.console.update(steps, self.progress.eval.map(|e| e.0).or(self.progress.since.episodic_return.get()));
-        let evaluated = due(c.eval.every);
+        let evaluated = due(c.eval.every) || steps + copies > c.train.steps;
         let mut best = false;
         if evaluated {
-            best = self.evaluate()?;
+            let Some(new) = self.evaluate()? else { return Ok(Some(Stopped::Interrupted)) };
+            best = new;
         }
+        self.progress.learning = false;
         if evaluated || due(c.log.every) {
             self.log(evaluated);
         }
-        let cheap = self.last_save.1 <= SAVE_SHARE * self.last_save.0.elapsed().as_secs_f64();
-        if due(c.checkpoint.every) || (best && cheap) {
-            self.save()?;
-            if best {
-                self.checkpoints.mark_best(steps)?;
-            }
+        if due(c.checkpoint.every) || best {
+            self.save(best)?;
         }
+        self.checkpoints.poll()?;
         for line in self.logger.take_warnings() {
             self.console.warn(&line);
         }
-        Ok(evaluated && c.train.stop_return.is_some_and(|goal| self.progress.eval.is_some_and(|e| e.0 >= goal)))
+        let reached = c.train.stop_return.is_some_and(|goal| self.progress.eval.is_some_and(|e| e.0 >= goal));
+        Ok((evaluated && reached).then_some(Stopped::StopReturn))
     }
 
-    /// Greedy episodes with today's weights; true for a new best mean.
-    fn evaluate(&mut self) -> Result<bool> {
+    /// Greedy episodes with today's weights; true for a new best mean, None when a stop request came first.
+    fn evaluate(&mut self) -> Result<Option<bool>> {
         let (c, p) = (self.config, &self.parts);
         p.learner.weights(&mut self.weights)?;
         let params = Params::new(&p.dev, self.eval_net.layout().clone(), &self.weights)?;
         let seed = c.train.seed.wrapping_add(self.progress.steps);
-        let shards = c.train.shards;
-        let played = evaluate_weights(&p.dev, &self.eval_net, &params, &p.description, c.eval.episodes, seed, shards)?;
+        let play = Play { episodes: c.eval.episodes, seed, shards: c.train.shards };
+        let played = evaluate_until(&p.dev, &self.eval_net, &params, &p.description, play, &self.options.stop)?;
+        let Some(played) = played else { return Ok(None) };
         let mean = played.mean();
         self.progress.eval = Some((mean, played.std()));
         self.progress.eval_step = Some(self.progress.steps);
@@ -282,7 +334,7 @@ impl<'a> Run<'a> {
         if best {
             self.progress.best = Some((mean, self.progress.steps));
         }
-        Ok(best)
+        Ok(Some(best))
     }
 
     fn wall_s(&self) -> f64 {
@@ -300,7 +352,7 @@ impl<'a> Run<'a> {
         let cells = [
             ("charts/episodic_return", s.episodic_return.get()),
             ("charts/episodic_length", s.episodic_length.get()),
-            ("charts/SPS", Some(s.steps as f64 / seconds)),
+            ("charts/SPS", (s.steps > 0).then(|| s.steps as f64 / seconds)),
             ("charts/epsilon_mean", Some(epsilon)),
             ("eval/return_mean", eval.map(|e| e.0)),
             ("eval/best_return", eval.and(self.progress.best).map(|b| b.0)),
@@ -312,7 +364,7 @@ impl<'a> Run<'a> {
             ("replay/size", Some(replay.len_steps() as f64)),
             ("replay/priority_mean", Some(f64::from(replay.priority_mean()))),
             ("replay/stale_handles", Some(replay.stale_total() as f64)),
-            ("learner/updates_per_s", Some(s.updates as f64 / seconds)),
+            ("learner/updates_per_s", (s.steps > 0).then(|| s.updates as f64 / seconds)),
             ("learner/delta_q", s.delta_q.get()),
             ("actor/policy_lag", s.policy_lag.get()),
         ];
@@ -322,8 +374,8 @@ impl<'a> Run<'a> {
         self.progress.since = super::metrics::Since { wall_s: wall, ..Default::default() };
     }
 
-    fn save(&mut self) -> Result<()> {
-        let begun = Instant::now();
+    /// Writes a checkpoint; it gets durable in the background.
+    fn save(&mut self, best: bool) -> Result<()> {
         let wall_s = self.wall_s();
         self.logger.flush();
         let p = &mut self.parts;
@@ -345,7 +397,7 @@ impl<'a> Run<'a> {
         let snapshot =
             serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
         let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut *stored) } else { None };
-        self.checkpoints.save(SaveRequest {
+        let request = SaveRequest {
             step: self.progress.steps,
             layout: p.learner.layout(),
             params: &state.params,
@@ -354,22 +406,26 @@ impl<'a> Run<'a> {
             config: &p.description.to_json(),
             state: &snapshot,
             replay,
-        })?;
-        self.last_save = (Instant::now(), begun.elapsed().as_secs_f64());
+        };
+        self.checkpoints.save_behind(request, best)?;
+        self.saved = true;
         Ok(())
     }
 
     /// Last evaluation, log line, checkpoint and result.
-    fn finish(mut self, stopped: Stopped) -> Result<RunResult> {
+    fn finish(mut self, mut stopped: Stopped) -> Result<RunResult> {
         let c = self.config;
         if stopped != Stopped::Interrupted && self.progress.eval_step != Some(self.progress.steps) {
-            self.evaluate()?;
-            self.log(true);
+            match self.evaluate()? {
+                Some(_) => self.log(true),
+                None => stopped = Stopped::Interrupted,
+            }
+            self.saved = false;
         }
-        self.save()?;
-        if self.progress.best.is_some_and(|(_, step)| step == self.progress.steps) {
-            self.checkpoints.mark_best(self.progress.steps)?;
+        if !self.saved {
+            self.save(self.progress.best.is_some_and(|(_, step)| step == self.progress.steps))?;
         }
+        self.checkpoints.finish()?;
         let p = &self.parts;
         let eval = self.progress.eval;
         let result = RunResult {
@@ -393,6 +449,11 @@ impl<'a> Run<'a> {
             device: "cpu".into(),
             stopped,
         };
+        if result.updates == 0 && stopped != Stopped::Interrupted {
+            let why = "no update was made: the replay never held `learner.batch` sequences; give more --steps, a smaller \
+                       batch or more `replay.capacity`";
+            self.console.warn(why);
+        }
         self.logger.flush();
         result.write(&self.options.run_dir)?;
         for line in self.logger.take_warnings() {
@@ -402,23 +463,39 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Weights of another run's checkpoint for a network of this config.
-fn initial_weights(config: &Config, path: &std::path::Path) -> Result<Vec<f32>> {
-    let dir = checkpoint::resolve(path)?;
-    let net = Parts::new(config, None)?.description.build::<Cpu>()?;
-    checkpoint::load_weights(&dir, net.layout())
+/// The newest complete checkpoint, with a warning where a newer one is damaged.
+fn newest(run_dir: &std::path::Path) -> Result<Option<std::path::PathBuf>> {
+    let mut damaged = Vec::new();
+    for found in Checkpoints::list(run_dir)? {
+        match found.problem {
+            None => {
+                for problem in damaged {
+                    eprintln!("warning: {problem}; going on from {}", found.path.display());
+                }
+                return Ok(Some(found.path));
+            }
+            Some(problem) => damaged.push(problem),
+        }
+    }
+    Ok(None)
+}
+
+/// An error of loading `dir`, with the way out if there is an older checkpoint.
+fn or_older(dir: &std::path::Path, e: Error) -> Error {
+    let (Error::Checkpoint { path, problem }, Some(run_dir)) = (&e, dir.parent().and_then(std::path::Path::parent))
+    else {
+        return e;
+    };
+    let older = Checkpoints::list(run_dir).unwrap_or_default();
+    let Some(older) = older.iter().find(|l| l.problem.is_none() && l.path != dir) else { return e };
+    let way = format!("to go on from {}, delete {}", older.path.display(), dir.display());
+    Error::checkpoint(path, format!("{problem}; {way}"))
 }
 
 /// First observations of all copies.
 fn begin(parts: &mut Parts) -> Result<()> {
-    let len = parts.spec.observation_space.flat_len();
     let first = parts.envs.reset()?;
-    let n = first.legal.as_ref().map_or(0, |l| l.len() / first.is_first.len());
-    for i in 0..first.is_first.len() {
-        let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-        lock(&parts.replay).begin(i, crate::actor::obs_slice(first.obs.row(i, len)), legal)?;
-    }
-    Ok(())
+    parts.actor.begin(first, &mut lock(&parts.replay))
 }
 
 /// Do actors run beside the learner?
@@ -454,6 +531,14 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
         );
     }
     resume_lanes(parts, &lost, snapshot.replay_saved)?;
+    let mut snapshot = snapshot;
+    if !snapshot.replay_saved && snapshot.progress.steps > 0 {
+        eprintln!(
+            "warning: {} holds no replay (checkpoint.replay = none): it starts empty, and updates wait until it holds a batch",
+            found.dir.display()
+        );
+        (snapshot.progress.refilling, snapshot.progress.learning) = (true, false);
+    }
     Ok(snapshot)
 }
 
@@ -471,7 +556,8 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
             lock(&parts.replay).abandon(i);
             parts.actor.start_over(i);
             let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            lock(&parts.replay).begin(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal)?;
+            let carried = parts.actor.carries(batch.episode_number[i]);
+            lock(&parts.replay).begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
         }
     }
     Ok(())

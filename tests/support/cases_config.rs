@@ -62,6 +62,10 @@ pub const CF_2: &[(&[&str], &[&str])] = &[
     (&["backbone.d_conv=129"], &["backbone.d_conv", "from 1 to 128"]),
     (&["learner.target_tau=0.005", "learner.target_period=10"], &["learner.target_tau", "learner.target_period"]),
     (&["learner.target_tau=0"], &["learner.target_tau", "learner.target_period", "learner.gamma"]),
+    (
+        &["replay.layout=window", "replay.seams=true", "env.episodes_per_trial=2"],
+        &["replay.seams", "env.episodes_per_trial"],
+    ),
     (&["replay.period=81"], &["replay.period", "learner.length"]),
     (&["train.shards=0"], &["train.shards", "0"]),
     (&["env.num_envs=0"], &["env.num_envs", "0"]),

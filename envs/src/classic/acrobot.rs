@@ -18,6 +18,7 @@ use super::cart_pole::{finite, read_state};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -157,6 +158,19 @@ impl Env for Acrobot {
         let [theta1, theta2, w1, w2] = self.state;
         let height = -theta1.cos() - (theta1 + theta2).cos();
         Some(format!("angles {theta1:.3} {theta2:.3}  speeds {w1:.3} {w2:.3}  height {height:.3} of 1\n"))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::new(9.0, 4.6);
+        let (hinge, [a, b]) = ([4.5f32, 2.3f32], [self.state[0] as f32, (self.state[0] + self.state[1]) as f32]);
+        let elbow = [hinge[0] + a.sin(), hinge[1] + a.cos()];
+        let tip = [elbow[0] + b.sin(), elbow[1] + b.cos()];
+        // The tip must get above this line, one link over the hinge.
+        p.line([2.0, 1.3], [7.0, 1.3], 0.04, paint::GREEN);
+        p.line(hinge, elbow, 0.2, paint::SLATE);
+        p.line(elbow, tip, 0.2, paint::BLUE);
+        [hinge, elbow].into_iter().for_each(|at| p.disc(at, 0.1, paint::INK));
+        Some(p)
     }
 }
 

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -83,6 +84,21 @@ impl CartPoleState {
     /// From x, x', θ, θ'.
     pub fn from_array([x, x_dot, theta, theta_dot]: [f64; 4]) -> Self {
         CartPoleState { x, x_dot, theta, theta_dot }
+    }
+
+    /// Cart, pole, and the rail between the two falls; 1 unit is 1 metre, the pole is drawn in full length.
+    pub(crate) fn drawing(&self) -> Picture {
+        let (width, ground) = (2.0 * FALL_X as f32 + 0.8, 1.7);
+        let mut p = Picture::new(width, 2.0);
+        let x = (self.x as f32 + width / 2.0).clamp(0.0, width);
+        p.line([0.4, ground], [width - 0.4, ground], 0.03, paint::SLATE);
+        [0.4, width - 0.4].into_iter().for_each(|x| p.line([x, ground - 0.1], [x, ground + 0.1], 0.03, paint::RED));
+        p.rect([x - 0.25, ground - 0.28], [0.5, 0.25], paint::INK);
+        let (sin, cos) = (self.theta.sin() as f32, self.theta.cos() as f32);
+        let foot = [x, ground - 0.25];
+        p.line(foot, [foot[0] + sin, foot[1] - cos], 0.08, paint::GOLD);
+        p.disc(foot, 0.05, paint::BLUE);
+        p
     }
 
     pub(crate) fn picture(&self) -> String {
@@ -227,6 +243,10 @@ impl Env for CartPole {
 
     fn render_text(&self) -> Option<String> {
         Some(self.state.picture())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Some(self.state.drawing())
     }
 }
 

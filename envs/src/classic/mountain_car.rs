@@ -19,6 +19,7 @@ use super::cart_pole::{finite, read_state};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -40,6 +41,21 @@ impl Car {
         if self.x == -1.2 && self.v < 0.0 {
             self.v = 0.0;
         }
+    }
+
+    /// The valley, as high as sin 3x, and the flag at 0.5.
+    fn drawing(self) -> Picture {
+        let at = |x: f64, lift: f32| [(x + 1.2) as f32, 0.75 - 0.45 * (3.0 * x).sin() as f32 - lift];
+        let mut p = Picture::new(1.8, 1.3);
+        for i in 0..60 {
+            let x = -1.2 + 0.03 * f64::from(i);
+            p.line(at(x, 0.0), at(x + 0.03, 0.0), 0.015, paint::SLATE);
+        }
+        p.line(at(0.5, 0.0), at(0.5, 0.2), 0.012, paint::INK);
+        let top = at(0.5, 0.2);
+        p.polygon(&[top, [top[0] + 0.1, top[1] + 0.04], [top[0], top[1] + 0.08]], paint::GREEN);
+        p.disc(at(self.x, 0.045), 0.04, paint::BLUE);
+        p
     }
 
     fn picture(self) -> String {
@@ -86,6 +102,10 @@ macro_rules! shared {
 
         fn render_text(&self) -> Option<String> {
             Some(self.car.picture())
+        }
+
+        fn picture(&self) -> Option<Picture> {
+            Some(self.car.drawing())
         }
     };
 }

@@ -20,6 +20,7 @@ use super::cart_pole::{finite, read_state};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -65,6 +66,18 @@ impl PendulumState {
     /// From θ, ω.
     pub fn from_array([theta, theta_dot]: [f64; 2]) -> Self {
         PendulumState { theta, theta_dot }
+    }
+
+    /// The rod, and the upright position as a small mark.
+    pub(crate) fn drawing(&self) -> Picture {
+        let mut p = Picture::new(4.8, 2.4);
+        let hinge = [2.4, 1.2];
+        // Angles count from upright against the clock.
+        let tip = [hinge[0] - self.theta.sin() as f32, hinge[1] - self.theta.cos() as f32];
+        p.disc([2.4, 0.1], 0.05, paint::GREEN);
+        p.line(hinge, tip, 0.18, paint::RED);
+        p.disc(hinge, 0.07, paint::INK);
+        p
     }
 
     pub(crate) fn picture(&self) -> String {
@@ -162,6 +175,10 @@ impl Env for Pendulum {
 
     fn render_text(&self) -> Option<String> {
         Some(self.state.picture())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Some(self.state.drawing())
     }
 }
 

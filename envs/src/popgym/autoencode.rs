@@ -18,6 +18,7 @@ use super::{ANSWER_GAMMA, Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -100,6 +101,15 @@ impl Env for Autoencode {
         } else {
             format!("play, next answer {}", picture(&cards[..self.left], 1))
         })
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::new(13.0, 3.4);
+        let cards = self.deck.cards();
+        let (label, shown) =
+            if self.dealt < cards.len() { ("watch", &cards[..self.dealt]) } else { ("recite", &cards[..self.left]) };
+        super::deck::draw(&mut p, 0.0, label, shown, 26, 1);
+        Some(p)
     }
 }
 

@@ -16,6 +16,7 @@ use super::{Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -88,6 +89,19 @@ impl Env for MultiarmedBandit {
     fn render_text(&self) -> Option<String> {
         let arm = |(i, p): (usize, &f64)| format!("{i:2} {:5.2} {}\n", p, "#".repeat((p * 40.0) as usize));
         Some(self.probabilities.iter().enumerate().map(arm).collect())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let n = self.probabilities.len() as f32;
+        let mut p = Picture::new(n, n / 2.0);
+        let best = self.probabilities.iter().copied().fold(0.0, f64::max);
+        for (i, &chance) in self.probabilities.iter().enumerate() {
+            let (x, tall) = (i as f32 + 0.1, chance as f32 * (n / 2.0 - 0.6));
+            let fill = if chance == best { paint::GOLD } else { paint::SLATE };
+            p.rect([x, n / 2.0 - 0.5 - tall], [0.8, tall], fill);
+            p.centred([x + 0.4, n / 2.0 - 0.2], 0.3, i.to_string(), paint::INK);
+        }
+        Some(p)
     }
 }
 

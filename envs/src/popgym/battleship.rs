@@ -16,6 +16,7 @@ use super::{Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -139,6 +140,16 @@ impl Env for Battleship {
         };
         let line = |r: usize| (0..self.size).map(|c| cell(r * self.size + c)).chain(['\n']).collect::<String>();
         Some((0..self.size).map(line).collect())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let cell = |r: usize, c: usize| match (self.board[r * self.size + c] == 1, self.guessed[r * self.size + c]) {
+            (true, true) => (paint::RED, "X".to_owned(), paint::WHITE),
+            (true, false) => (paint::SLATE, String::new(), paint::INK),
+            (false, true) => (paint::PALE, "O".to_owned(), paint::INK),
+            (false, false) => (paint::PALE, String::new(), paint::INK),
+        };
+        Some(Picture::board(self.size, self.size, cell))
     }
 }
 

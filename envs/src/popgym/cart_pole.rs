@@ -23,6 +23,7 @@ use crate::classic::cart_pole::{ANGLE_BOUND, CartPoleState, X_BOUND, finite, rea
 use crate::env::{Env, EnvSpec, Step, erase};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::registry::{ArgDoc, Entry};
 use crate::seed::Stream;
 use crate::space::Space;
@@ -180,6 +181,10 @@ impl Env for PartialCartPole {
 
     fn render_text(&self) -> Option<String> {
         Some(self.state.picture())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Some(self.state.drawing())
     }
 }
 

@@ -17,6 +17,7 @@ use super::{Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -149,6 +150,21 @@ impl Env for Concentration {
             text.push(if i % 13 == 12 { '\n' } else { ' ' });
         }
         Some(text)
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let columns = 13;
+        let cell = |r: usize, c: usize| {
+            let i = r * columns + c;
+            let (mark, solved) = (self.symbols[i].to_string(), self.solved[i] != self.face_down);
+            match (self.first == Some(i), solved) {
+                (true, _) => (paint::GOLD, mark, paint::INK),
+                (_, true) => (paint::WHITE, mark, paint::GREEN),
+                // Face down: pale to the reader, unseen by the agent.
+                _ => (paint::SLATE, mark, paint::PALE),
+            }
+        };
+        Some(Picture::board(self.symbols.len() / columns, columns, cell))
     }
 }
 

@@ -17,6 +17,7 @@ use super::{ANSWER_GAMMA, Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -118,6 +119,27 @@ impl Env for CountRecall {
     fn render_text(&self) -> Option<String> {
         let query = picture(&self.queries.cards()[..self.dealt], 1);
         Some(format!("shown {}query {query}counts {:?}\n", picture(&self.values.cards()[..self.dealt], 1), self.counts))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::new(13.0, 5.0);
+        let below = super::deck::draw(&mut p, 0.0, "shown", &self.values.cards()[..self.dealt], 13, 0);
+        let Some(&query) = self.queries.cards()[..self.dealt].last() else { return Some(p) };
+        p.text([0.05, below + 0.15], 0.3, "how often this", paint::INK);
+        super::deck::draw_card(&mut p, [0.0, below + 0.6], query, paint::GOLD);
+        let symbols = self.values.cards().iter().map(|c| (self.symbol)(*c)).max().map_or(1, |s| usize::from(s) + 1);
+        for (s, &count) in self.counts[..symbols].iter().enumerate() {
+            let x = 2.0 + 11.0 * s as f32 / symbols as f32;
+            let tall = 1.6 * f32::from(count) / (self.values.n() / symbols) as f32;
+            let asked = usize::from((self.symbol)(query)) == s;
+            p.rect(
+                [x, below + 2.4 - tall],
+                [8.0 / symbols as f32, tall],
+                if asked { paint::GOLD } else { paint::SLATE },
+            );
+            p.text([x, below + 2.5], 0.3, count.to_string(), paint::INK);
+        }
+        Some(p)
     }
 }
 

@@ -16,6 +16,7 @@ use super::{ANSWER_GAMMA, Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -92,6 +93,12 @@ impl Env for HigherLower {
 
     fn render_text(&self) -> Option<String> {
         Some(picture(&self.deck.cards()[..self.dealt], 1))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::new(13.0, 2.0);
+        super::deck::draw(&mut p, 0.0, "higher or lower", &self.deck.cards()[..self.dealt], 13, 1);
+        Some(p)
     }
 }
 

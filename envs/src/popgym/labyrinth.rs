@@ -20,6 +20,7 @@ use super::{Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -159,6 +160,23 @@ impl Env for Labyrinth {
         };
         let line = |r: usize| (0..side).map(|c| cell(r * side + c)).chain(['\n']).collect::<String>();
         Some((0..side).map(line).collect())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let side = self.maze.side;
+        let mut p = Picture::board(side, side, |r, c| {
+            let i = r * side + c;
+            let fill = match self.maze.cells[i] {
+                WALL => paint::SLATE,
+                START => paint::PALE,
+                GOAL => paint::GREEN,
+                _ if !self.escape && self.seen[i] => paint::GOLD,
+                _ => paint::WHITE,
+            };
+            (fill, String::new(), paint::INK)
+        });
+        p.disc([self.at.1 as f32 + 0.5, self.at.0 as f32 + 0.5], 0.32, paint::BLUE);
+        Some(p)
     }
 }
 

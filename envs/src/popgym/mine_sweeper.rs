@@ -17,6 +17,7 @@ use super::{Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -158,6 +159,19 @@ impl Env for MineSweeper {
         };
         let line = |r: usize| (0..self.size).map(|c| cell(r * self.size + c)).chain(['\n']).collect::<String>();
         Some((0..self.size).map(line).collect())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::board(self.size, self.size, |r, c| {
+            let i = r * self.size + c;
+            let open = self.opened[i];
+            let mark = if open { self.count[i].to_string() } else { String::new() };
+            (if open { paint::WHITE } else { paint::PALE }, mark, paint::BLUE)
+        });
+        for i in (0..self.mine.len()).filter(|i| self.mine[*i]) {
+            p.disc([(i % self.size) as f32 + 0.5, (i / self.size) as f32 + 0.5], 0.25, paint::INK);
+        }
+        Some(p)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::classic::pendulum::{MAX_COST, MAX_TORQUE, PendulumState};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -137,6 +138,10 @@ impl Env for PartialPendulum {
 
     fn render_text(&self) -> Option<String> {
         Some(self.state.picture())
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Some(self.state.drawing())
     }
 }
 

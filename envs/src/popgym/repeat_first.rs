@@ -16,6 +16,7 @@ use super::{ANSWER_GAMMA, Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -92,6 +93,13 @@ impl Env for RepeatFirst {
             picture(&self.deck.cards()[..1], 0),
             picture(&self.deck.cards()[..self.dealt], 1)
         ))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let mut p = Picture::new(13.0, 4.0);
+        let below = super::deck::draw(&mut p, 0.0, "first", &self.deck.cards()[..1], 13, 1);
+        super::deck::draw(&mut p, below, "newest", &self.deck.cards()[..self.dealt], 13, 0);
+        Some(p)
     }
 }
 

@@ -17,6 +17,7 @@ use super::{ANSWER_GAMMA, Level, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::Picture;
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -95,6 +96,13 @@ impl Env for RepeatPrevious {
 
     fn render_text(&self) -> Option<String> {
         Some(super::deck::picture(&self.deck.cards()[..self.dealt], self.k))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        let keep = self.k.max(13);
+        let mut p = Picture::new(13.0, 0.6 + 1.4 * keep.div_ceil(13) as f32);
+        super::deck::draw(&mut p, 0.0, "shown, asked for", &self.deck.cards()[..self.dealt], keep, self.k);
+        Some(p)
     }
 }
 

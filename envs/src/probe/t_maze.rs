@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
+use crate::picture::{Picture, colour as paint};
 use crate::seed::Stream;
 use crate::space::Space;
 
@@ -129,6 +130,22 @@ impl Env for TMaze {
         let agent = self.at * shown / self.length;
         let walk: String = (0..=shown).map(|i| if i == agent { '@' } else { '.' }).collect();
         Some(format!("{}|\nsign {sign} {walk}\n{}|\n", " ".repeat(7 + shown), " ".repeat(7 + shown)))
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        // A long corridor is shown in 30 cells.
+        let shown = self.length.min(30);
+        let (agent, width) = (self.at * shown / self.length, shown as f32 + 1.0);
+        let mut p = Picture::new(width.max(8.0), 3.4);
+        let mut cell = |x: usize, row: f32, fill| p.rect([x as f32 + 0.03, row + 0.03], [0.94, 0.94], fill);
+        (0..=shown).for_each(|x| cell(x, 1.0, if x == 0 { paint::GOLD } else { paint::PALE }));
+        let right = if self.up { 0.0 } else { 2.0 };
+        cell(shown, right, paint::GREEN);
+        cell(shown, 2.0 - right, paint::SLATE);
+        p.disc([agent as f32 + 0.5, 1.5], 0.3, paint::BLUE);
+        let word = if self.up { "sign: up" } else { "sign: down" };
+        p.text([0.05, 0.3], 0.4, word, paint::INK);
+        Some(p)
     }
 }
 

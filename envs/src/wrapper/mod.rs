@@ -130,6 +130,16 @@ impl<W: Wrapper> DynEnv for Layer<W> {
         Ok(step)
     }
 
+    fn announces(&self) -> bool {
+        self.env.announces()
+    }
+
+    fn announce(&mut self, action: ActionRef<'_>) -> Result<()> {
+        self.spec.action_space.check_action(&self.spec.name, action)?;
+        let inner = if self.wrapper.act(action, &mut self.action) { self.action.view() } else { action };
+        self.env.announce(inner)
+    }
+
     fn has_legal_mask(&self) -> bool {
         self.env.has_legal_mask()
     }
@@ -158,6 +168,10 @@ impl<W: Wrapper> DynEnv for Layer<W> {
 
     fn render_text(&self) -> String {
         self.env.render_text()
+    }
+
+    fn picture(&self) -> crate::picture::Picture {
+        self.env.picture()
     }
 }
 

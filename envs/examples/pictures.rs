@@ -1,0 +1,45 @@
+//! Draws every family of tasks in mid-episode into a folder: the pictures of the README.
+//!
+//! cargo run --release -p mamba-rl-envs --features render --example pictures -- envs/docs
+
+use std::path::PathBuf;
+
+use mamba_rl_envs::{EnvArgs, EnvSpec, ObsBuffer, Result, list, make, random_action, render};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// Random play up to a third of the longest episode, or to a few steps before its end.
+fn mid_episode(spec: &EnvSpec, seed: u64) -> Result<render::Image> {
+    let steps = spec.max_steps.unwrap_or(30) / 3;
+    let mut best = None;
+    for seed in seed..seed + 200 {
+        let mut env = make(&spec.id, &EnvArgs::default())?;
+        let (mut obs, mut rng) = (ObsBuffer::for_space(&spec.observation_space, 1), ChaCha8Rng::seed_from_u64(seed));
+        env.reset(Some(seed), obs.view_mut())?;
+        let mut step = 0;
+        while step < steps {
+            let action = random_action(&spec.action_space, None, &mut rng);
+            if env.step(action.view(), obs.view_mut())?.done() {
+                break;
+            }
+            step += 1;
+            if best.as_ref().is_none_or(|(longest, _)| step > *longest) {
+                best = Some((step, render::frame(env.as_ref(), &format!("{}  step {step}", spec.name))));
+            }
+        }
+        if step == steps {
+            break;
+        }
+    }
+    Ok(best.map_or_else(|| render::draw(&mamba_rl_envs::Picture::lines(&spec.name), ""), |(_, image)| image))
+}
+
+fn main() -> Result<()> {
+    let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "envs/docs".to_owned()));
+    for spec in list().into_iter().filter(|s| !s.name.ends_with("Medium") && !s.name.ends_with("Hard")) {
+        let file = folder.join(format!("{}.png", spec.name.trim_end_matches("Easy")));
+        render::write_png(&file, &mid_episode(&spec, 1)?)?;
+        println!("{}", file.display());
+    }
+    Ok(())
+}
