@@ -177,10 +177,11 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("logger", &["error"]),
     ("plot", &["error", "logger"]),
     ("train", &["*"]),
+    ("bench", &["*"]),
     ("cli", &["*"]),
 ];
 /// Modules that know the package of tasks.
-const KNOW_TASKS: [&str; 7] = ["error", "config", "network", "actor", "learner", "train", "cli"];
+const KNOW_TASKS: [&str; 8] = ["error", "config", "network", "actor", "learner", "train", "bench", "cli"];
 
 /// Who uses whom: never against the arrow. Tests inside a file are free.
 pub fn layers(path: &str, text: &str) -> Vec<String> {
