@@ -161,7 +161,7 @@ pub fn unsafe_places(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules of the library and what each may use. `error` knows the error types of the parts that stand alone.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("error", &["replay", "logger"]),
     ("device", &["error"]),
     ("ops", &["error", "device"]),
