@@ -119,7 +119,6 @@ fn wrong_requests_are_exit_code_2_and_make_nothing() {
         (&["train", "--backbone", "mambo"], &["backbone.name", "mambo", "mamba"]),
         (&["train", "--agent", "rsac"], &["rsac", "not available yet"]),
         (&["train", "--agent", "dqn"], &["agent.name", "dqn", "r2d2"]),
-        (&["train", "--mode", "async"], &["async", "not available yet"]),
         (&["train", "--preset", "atari"], &["atari", "popgym, r2d2-paper"]),
         (&["train", "--config", "no.toml"], &["no.toml", "does not exist"]),
         (&["train", "--device", "cuda"], &["cuda", "cpu"]),

@@ -33,6 +33,10 @@ pub struct ActorConfig {
     pub reward_scale: f32,
     /// Episodes between two clearings of memory.
     pub episodes_per_trial: u64,
+    /// Copy 0 of this actor is this one among all actors' copies, and this lane of the replay.
+    pub first: usize,
+    /// Copies of all actors.
+    pub total: usize,
 }
 
 /// A span whose bootstrap value comes with the next forward.
@@ -171,6 +175,19 @@ impl<D: Backend> Actor<D> {
         state_len(self.net.state_layout())
     }
 
+    /// Stores the first observations of all copies.
+    ///
+    /// # Errors
+    /// Replay errors.
+    pub fn begin(&mut self, first: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
+        let (len, n) = (self.row_len(), self.net.actions());
+        for i in 0..self.reset.len() {
+            let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
+            replay.begin(self.config.first + i, obs_slice(first.obs.row(i, len)), legal)?;
+        }
+        Ok(())
+    }
+
     /// Chooses actions for the observations of `batch`, after `env_step` environment steps of the run. Reads the states
     /// that `replay` wants before it moves them on, and gives waiting sequences their priority.
     ///
@@ -193,7 +210,7 @@ impl<D: Backend> Actor<D> {
             let legal = batch.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
             let q = self.stepper.q(i);
             let best = legal_argmax(q, legal).ok_or_else(|| no_legal(i))?;
-            let epsilon = self.config.exploration.epsilon(i, copies, env_step);
+            let epsilon = self.config.exploration.epsilon(self.config.first + i, self.config.total, env_step);
             let explore = self.rng.random::<f64>() < epsilon;
             let action = if explore { random_legal(&mut self.rng, n_actions, legal) } else { best };
             split_action(self.input.action(), action, &mut self.actions[i * parts..(i + 1) * parts]);
@@ -207,10 +224,15 @@ impl<D: Backend> Actor<D> {
         Ok(ActionRef::Discrete(&self.actions))
     }
 
-    fn read_wanted(&mut self, replay: &SequenceReplay) -> Result<()> {
+    /// Copies the states that `replay` wants stored with the coming step. [`Actor::act`] does it where it is given the
+    /// replay; an actor that shares one calls it before.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn read_wanted(&mut self, replay: &SequenceReplay) -> Result<()> {
         let n = self.state_len();
         for (i, wanted) in self.wanted.iter_mut().enumerate() {
-            *wanted = self.stored[i] && replay.wants_state(i);
+            *wanted = self.stored[i] && replay.wants_state(self.config.first + i);
             if *wanted {
                 self.stepper.read_state(&self.dev, &self.net, i, &mut self.states[i * n..(i + 1) * n])?;
             }
@@ -239,13 +261,18 @@ impl<D: Backend> Actor<D> {
         self.input.observation().flat_len()
     }
 
-    /// Spans that waited for the value of the observation after them.
-    fn serve_waiting(&mut self, replay: &mut SequenceReplay) -> Result<()> {
-        for w in std::mem::take(&mut self.waiting) {
-            let p =
-                self.traces[w.lane].priority(self.config.trace, w.start, w.len, SpanEnd::Running, &mut self.work)?;
+    /// Priorities of spans that waited for the value of the observation after them. [`Actor::act`] does it where it is
+    /// given the replay; an actor that shares one calls it after.
+    ///
+    /// # Errors
+    /// `Usage` for a span outside what was recorded.
+    pub fn serve_waiting(&mut self, replay: &mut SequenceReplay) -> Result<()> {
+        for w in &self.waiting {
+            let trace = &self.traces[w.lane];
+            let p = trace.priority(self.config.trace, w.start, w.len, SpanEnd::Running, &mut self.work)?;
             replay.set_priority(&[w.handle], &[p]);
         }
+        self.waiting.clear();
         Ok(())
     }
 
@@ -277,7 +304,7 @@ impl<D: Backend> Actor<D> {
                 next_obs: obs_slice(obs.row(i, len)),
                 next_legal: legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]),
             };
-            replay.push(i, step)?;
+            replay.push(self.config.first + i, step)?;
         }
         self.closed.clear();
         // With seams a span may hold two episodes, of which the trace knows the last: the running maximum stands.
@@ -296,7 +323,12 @@ impl<D: Backend> Actor<D> {
             if after.is_first[i] {
                 self.stored[i] = true;
                 let legal = after.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
-                replay.begin_with(i, obs_slice(after.obs.row(i, len)), legal, self.carries(after.episode_number[i]))?;
+                replay.begin_with(
+                    self.config.first + i,
+                    obs_slice(after.obs.row(i, len)),
+                    legal,
+                    self.carries(after.episode_number[i]),
+                )?;
             }
         }
         Ok(())
@@ -304,12 +336,17 @@ impl<D: Backend> Actor<D> {
 
     /// Own priorities of the spans that closed with an episode; the others wait for the next forward.
     fn prioritise(&mut self, after: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
-        let peek = self.closed.iter().any(|s| s.ends_episode && after.truncated[s.lane] && !after.terminated[s.lane]);
+        let first = self.config.first;
+        let peek = self
+            .closed
+            .iter()
+            .any(|s| s.ends_episode && after.truncated[s.lane - first] && !after.terminated[s.lane - first]);
         if peek {
             self.peek_final(after)?;
         }
-        for span in std::mem::take(&mut self.closed) {
-            let (lane, start, len) = (span.lane, span.start, span.len);
+        for i in 0..self.closed.len() {
+            let span = self.closed[i];
+            let (lane, start, len) = (span.lane - first, span.start, span.len);
             if !span.ends_episode && self.traces[lane].value.len() > start + len {
                 // closed late: an episode that became too long to be kept whole
                 let p = self.traces[lane].priority(self.config.trace, start, len, SpanEnd::Running, &mut self.work)?;

@@ -106,7 +106,7 @@ pub struct EnvSection {
 pub struct ActorSection {
     /// Actor threads in async mode. Default 1.
     pub threads: usize,
-    /// Spans that may wait for the learner in async mode. Default 64.
+    /// Vector steps that may wait for the learner in async mode. Default 64.
     pub queue: usize,
     /// Updates between two publications of the weights in async mode. Default 8.
     pub publish_every: usize,

@@ -129,9 +129,12 @@ impl Config {
 
     fn check_run(&self) -> Result<()> {
         let t = &self.train;
-        if t.mode == "async" {
-            let problem = "mode `async` (`train.mode`) is not available yet in this version; use --mode sync";
-            return Err(Error::Usage(problem.into()));
+        if t.mode == "async" && self.actor.threads > self.env.num_envs {
+            let problem = format!(
+                "{} is more than `env.num_envs` {}; expected a copy for every thread",
+                self.actor.threads, self.env.num_envs
+            );
+            return Err(Error::config("actor.threads", problem));
         }
         if self.agent.name == "rsac" {
             let problem = "agent `rsac` (`agent.name`) is not available yet in this version; use --agent r2d2 on a task \

@@ -76,6 +76,9 @@ pub(super) struct Since {
     /// Seconds of training at the last log line: time-derived, so not compared between runs.
     pub wall_s: f64,
     pub delta_q: Mean,
+    /// Updates that the weights of actor threads were behind; none in synchronous mode.
+    #[serde(default)]
+    pub policy_lag: Mean,
     /// Bits of sums that are not finite do not survive JSON; their tags do.
     pub nonfinite: Vec<String>,
 }

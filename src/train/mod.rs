@@ -1,5 +1,6 @@
 //! The outer loop: act, store, learn, evaluate, log, save; and what the command asks of a run.
 
+mod asynchronous;
 mod evaluation;
 mod lock;
 mod metrics;
@@ -12,11 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub use asynchronous::{Fleet, Next, StepReport};
 pub use evaluation::{EvalReport, Evaluation, evaluate, evaluate_weights};
 pub use lock::RunLock;
 pub use metrics::Mmer;
 pub use result::{RunResult, Stopped};
-pub use setup::{Footprint, Parts, footprint, initial_weights, make_env};
+pub use setup::{Footprint, Parts, SharedReplay, footprint, initial_weights, make_env};
 pub use synchronous::run;
 
 /// How a run is started.

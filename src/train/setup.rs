@@ -1,6 +1,7 @@
 //! From a resolved config to the parts of a run.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mamba_rl_envs::{Autoreset, BoxEnv, Dtype, EnvArgs, EnvError, EnvSpec, VecEnv};
 use serde::Serialize;
@@ -16,6 +17,12 @@ use crate::learner::{R2d2, R2d2Config, TargetUpdate};
 use crate::network::{Description, cut};
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
 use crate::value::td_error;
+
+/// A replay that actors and learner share.
+pub type SharedReplay = Arc<Mutex<SequenceReplay>>;
+
+/// Streams of the actor threads' exploration start here.
+const ACTOR_STREAMS: u64 = 1 << 32;
 
 /// What a run needs memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -43,7 +50,7 @@ pub struct Parts {
     /// Training copies.
     pub envs: VecEnv,
     /// Stored sequences.
-    pub replay: SequenceReplay,
+    pub replay: SharedReplay,
     /// Updates.
     pub learner: R2d2<Cpu>,
     /// Acting.
@@ -148,7 +155,7 @@ pub(super) fn learner_config(config: &Config) -> R2d2Config {
     }
 }
 
-fn actor_config(config: &Config) -> ActorConfig {
+fn actor_config(config: &Config, first: usize) -> ActorConfig {
     let (l, e) = (learner_config(config), &config.exploration);
     ActorConfig {
         exploration: match e.kind {
@@ -164,6 +171,8 @@ fn actor_config(config: &Config) -> ActorConfig {
         },
         reward_scale: l.reward_scale,
         episodes_per_trial: config.env.episodes_per_trial as u64,
+        first,
+        total: config.env.num_envs,
     }
 }
 
@@ -214,14 +223,46 @@ impl Parts {
             None => net.initial(&mut Stream::Weights.rng(seed)),
         };
         let replay_spec = replay_spec(config, &spec, masked, state_len(net.state_layout()));
-        let replay = SequenceReplay::new(replay_spec, replay_config(config))?;
+        let replay = Arc::new(Mutex::new(SequenceReplay::new(replay_spec, replay_config(config))?));
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
         let net_actor = description.build::<Cpu>()?;
-        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config), &values, copies, shards, rng)?;
+        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config, 0), &values, copies, shards, rng)?;
         let learner = R2d2::new(dev, net, input, learner_config(config), &values)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
+}
+
+/// Environments and actor of an actor thread: the copies `copies` of the run from environment step `step` on.
+///
+/// # Errors
+/// Environment and device errors.
+pub(super) fn worker_parts(
+    config: &Config,
+    index: usize,
+    copies: std::ops::Range<usize>,
+    step: u64,
+    weights: &[f32],
+) -> Result<(VecEnv, Actor<Cpu>)> {
+    let args = serde_json::to_value(&config.env.args).unwrap_or_default();
+    let make = |_| make_env(&config.env.id, config.env.legacy, &args);
+    let seed = config.train.seed;
+    // other actors and a resumed run play other episodes
+    let base = Stream::Envs.seed(seed.wrapping_add((index as u64 + 1) << 32).wrapping_add(step));
+    let envs = VecEnv::new(&make, copies.len(), base, Autoreset::SameStep)?;
+    let description = Description::new(config, envs.spec());
+    let (dev, net) = (cpu(config)?, description.build::<Cpu>()?);
+    let mut rng = Stream::Actor.rng(seed.wrapping_add(step));
+    rng.set_stream(ACTOR_STREAMS + index as u64);
+    // one shard: an actor thread is outside the pool
+    let settings = actor_config(config, copies.start);
+    let actor = Actor::new(dev, net, description.input(), settings, weights, copies.len(), 1, rng)?;
+    Ok((envs, actor))
+}
+
+/// The replay, locked. A thread that panicked with it has ended the run; what is stored is whole all the same.
+pub(super) fn lock(replay: &SharedReplay) -> MutexGuard<'_, SequenceReplay> {
+    replay.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory that a resolved config asks for.

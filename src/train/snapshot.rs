@@ -37,6 +37,21 @@ pub(super) struct Progress {
     pub delta_q_at: u64,
 }
 
+impl Progress {
+    /// `steps` more environment steps, and the (return, length) of the episodes that ended in them.
+    pub fn advance(&mut self, steps: u64, window: u64, ended: impl Iterator<Item = (f64, u32)>) {
+        self.steps += steps;
+        self.since.steps += steps;
+        for (episode_return, length) in ended {
+            self.episodes += 1;
+            self.since.episodic_return.add(episode_return);
+            self.since.episodic_length.add(f64::from(length));
+            self.mmer.add(self.steps - 1, window, episode_return);
+        }
+        self.mmer.advance(self.steps, window);
+    }
+}
+
 /// The `state` part of `state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Snapshot {

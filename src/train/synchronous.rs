@@ -1,15 +1,17 @@
-//! Synchronous training: one vector step of acting, then the updates that the replay ratio allows, in one thread of
-//! control. Same seed, config, build and CPU model give the same bits, for any number of threads.
+//! The training loop: a vector step of acting, then the updates that the replay ratio allows. In mode `sync` one thread of
+//! control does both: same seed, config, build and CPU model give the same bits, for any number of threads. In mode
+//! `async` the steps come from actor threads (`asynchronous`), and only the order of the loop is the same.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rand_chacha::ChaCha8Rng;
 
+use super::asynchronous::{Fleet, Next};
 use super::evaluation::{Play, evaluate_until};
 use super::lock::RunLock;
 use super::result::{RunResult, Stopped};
-use super::setup::{Parts, initial_weights, make_env, replay_config};
+use super::setup::{Parts, initial_weights, lock, make_env, replay_config};
 use super::snapshot::{Progress, Snapshot};
 use super::{RunOptions, Stream};
 use crate::checkpoint::{self, Checkpoints, FileInfo, OptimizerState, ReplayStore, SaveRequest};
@@ -51,6 +53,8 @@ struct Run<'a> {
     console: Console,
     checkpoints: Checkpoints,
     since: Instant,
+    /// Actor threads, in mode `async`.
+    fleet: Option<Fleet>,
     /// Nothing happened since the last checkpoint.
     saved: bool,
     /// No other process writes here meanwhile.
@@ -59,7 +63,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn start(config: &'a Config, options: RunOptions) -> Result<Self> {
-        let lock = RunLock::take(&options.run_dir)?;
+        let run_lock = RunLock::take(&options.run_dir)?;
         let checkpoints = Checkpoints::open(&options.run_dir, config.checkpoint.keep)?;
         let from = if options.resume { newest(&options.run_dir)? } else { None };
         let init = match &options.init_from {
@@ -86,6 +90,12 @@ impl<'a> Run<'a> {
             }
             begin(&mut parts)?;
         }
+        if is_async(config) {
+            eprintln!("mode async: actors and learner run side by side, so this run is not reproducible");
+            // the idle copies' episodes, and those that were running when a checkpoint was written, are not whole
+            (0..config.env.num_envs).for_each(|lane| lock(&parts.replay).abandon(lane));
+            progress.learning = false;
+        }
         // In the middle of a step its log line is still to come.
         let start_step = if progress.learning { progress.steps - 1 } else { progress.steps };
         let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
@@ -109,13 +119,15 @@ impl<'a> Run<'a> {
             console: Console::new(console),
             checkpoints,
             since: now,
+            fleet: None,
             saved: false,
-            _lock: lock,
+            _lock: run_lock,
         })
     }
 
     fn train(mut self) -> Result<RunResult> {
-        let ended = self.steps();
+        let ended = if is_async(self.config) { self.steps_async() } else { self.steps() };
+        self.fleet = None; // joins the actor threads
         // what was logged so far must be readable after an error too
         self.logger.flush();
         let stopped = match ended {
@@ -152,13 +164,43 @@ impl<'a> Run<'a> {
                     return Ok(Stopped::Interrupted);
                 }
                 self.act()?;
-                self.owe();
+                self.owe(copies);
             }
             self.progress.learning = true;
             if !self.learn()? {
                 return Ok(Stopped::Interrupted);
             }
             if let Some(stopped) = self.after_step(copies)? {
+                return Ok(stopped);
+            }
+        }
+        Ok(Stopped::Finished)
+    }
+
+    /// The loop over the reports of actor threads.
+    fn steps_async(&mut self) -> Result<Stopped> {
+        let p = &mut self.parts;
+        p.learner.weights(&mut self.weights)?;
+        let updates = p.learner.updates();
+        self.fleet = Some(Fleet::start(self.config, &p.replay, self.progress.steps, updates, &self.weights)?);
+        while let Some(fleet) = &mut self.fleet {
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Ok(Stopped::Interrupted);
+            }
+            let report = match fleet.next()? {
+                Next::Step(report) => report,
+                Next::Nothing => continue,
+                Next::Ended => break,
+            };
+            self.saved = false;
+            let lag = self.parts.learner.updates().saturating_sub(report.version);
+            self.progress.since.policy_lag.add(lag as f64);
+            self.progress.advance(report.steps, self.config.log.mmer_window, report.ended.into_iter());
+            self.owe(report.steps);
+            if !self.learn()? {
+                return Ok(Stopped::Interrupted);
+            }
+            if let Some(stopped) = self.after_step(report.steps)? {
                 return Ok(stopped);
             }
         }
@@ -173,52 +215,54 @@ impl<'a> Run<'a> {
     fn act(&mut self) -> Result<()> {
         self.saved = false;
         let p = &mut self.parts;
-        let actions = p.actor.act(p.envs.last(), self.progress.steps, Some(&mut p.replay))?;
+        let mut replay = lock(&p.replay);
+        let actions = p.actor.act(p.envs.last(), self.progress.steps, Some(&mut replay))?;
         let after = p.envs.step(actions)?;
-        self.progress.steps += self.config.env.num_envs as u64;
-        self.progress.since.steps += self.config.env.num_envs as u64;
-        for i in 0..after.reward.len() {
-            if after.terminated[i] || after.truncated[i] {
-                self.progress.episodes += 1;
-                self.progress.since.episodic_return.add(after.episode_return[i]);
-                self.progress.since.episodic_length.add(f64::from(after.episode_length[i]));
-                let window = self.config.log.mmer_window;
-                self.progress.mmer.add(self.progress.steps - 1, window, after.episode_return[i]);
-            }
-        }
-        self.progress.mmer.advance(self.progress.steps, self.config.log.mmer_window);
-        p.actor.observe(p.envs.last(), &mut p.replay)
+        let done = (0..after.reward.len()).filter(|&i| after.terminated[i] || after.truncated[i]);
+        let ended = done.map(|i| (after.episode_return[i], after.episode_length[i]));
+        self.progress.advance(self.config.env.num_envs as u64, self.config.log.mmer_window, ended);
+        p.actor.observe(p.envs.last(), &mut replay)
     }
 
-    /// Learnt steps that the vector step just done allows.
-    fn owe(&mut self) {
+    /// Learnt steps that `steps` more environment steps allow.
+    fn owe(&mut self, steps: u64) {
         let (c, p) = (self.config, &mut self.progress);
         if p.refilling {
             // As at the beginning of a run, and without a debt to be paid from the first few sequences.
-            let replay = &self.parts.replay;
+            let replay = lock(&self.parts.replay);
             p.refilling = replay.len_sequences() < c.batch() || (replay.len_steps() as u64) < c.learner.start_after;
         }
         if p.steps > c.learner.start_after && !p.refilling {
-            p.credit += c.learner.replay_ratio * c.env.num_envs as f64;
+            p.credit += c.learner.replay_ratio * steps as f64;
         }
     }
 
     /// The updates that are due; false when a stop request came before the last of them.
     fn learn(&mut self) -> Result<bool> {
         let (batch, begun) = (self.config.batch(), self.parts.learner.updates());
-        while !self.progress.refilling && self.progress.credit > 0.0 && self.parts.replay.len_sequences() >= batch {
-            if self.stop() {
-                return Ok(false);
+        while !self.progress.refilling && self.progress.credit > 0.0 {
+            let p = &mut self.parts;
+            {
+                let replay = lock(&p.replay);
+                if replay.len_sequences() < batch {
+                    break;
+                }
+                if self.options.stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                replay.sample(batch, &mut self.replay_rng, &mut self.batch)?;
             }
             self.saved = false;
-            let p = &mut self.parts;
-            p.replay.sample(batch, &mut self.replay_rng, &mut self.batch)?;
             let update = p.learner.update(&self.batch)?;
-            p.replay.set_priority(&self.batch.handle, p.learner.priorities());
+            lock(&p.replay).set_priority(&self.batch.handle, p.learner.priorities());
             self.progress.credit -= update.learnt.max(1) as f64;
             self.progress.since.update(&update);
+            if let Some(fleet) = &mut self.fleet {
+                p.learner.weights(&mut self.weights)?;
+                fleet.publish(p.learner.updates(), &self.weights);
+            }
         }
-        if self.parts.learner.updates() > begun {
+        if self.fleet.is_none() && self.parts.learner.updates() > begun {
             self.parts.learner.weights(&mut self.weights)?;
             self.parts.actor.set_weights(&self.weights)?;
         }
@@ -230,13 +274,16 @@ impl<'a> Run<'a> {
     fn measure_delta_q(&mut self) -> Result<()> {
         let (every, p) = (self.config.log.delta_q_every, &mut self.parts);
         let updates = p.learner.updates();
-        if every == 0 || updates < self.progress.delta_q_at + every || !p.replay.keeps_windows() {
+        let replay = lock(&p.replay);
+        if every == 0 || updates < self.progress.delta_q_at + every || !replay.keeps_windows() {
             return Ok(());
         }
         self.progress.delta_q_at = updates;
         let mut rng = Stream::DeltaQ.rng(self.config.train.seed ^ updates);
         let (mut windows, mut prefixes) = (SequenceBatch::default(), SequenceBatch::default());
-        if p.replay.sample_prefixes(4, 1_000, &mut rng, &mut windows, &mut prefixes)? > 0
+        let found = replay.sample_prefixes(4, 1_000, &mut rng, &mut windows, &mut prefixes)?;
+        drop(replay);
+        if found > 0
             && let Some(delta) = p.learner.delta_q(&windows, &prefixes)?
         {
             self.progress.since.delta_q.add(delta);
@@ -298,6 +345,7 @@ impl<'a> Run<'a> {
         let (wall, steps) = (self.wall_s(), self.progress.steps);
         let (s, p) = (&self.progress.since, &self.parts);
         let seconds = (wall - s.wall_s).max(1e-9);
+        let replay = lock(&p.replay);
         let copies = self.config.env.num_envs;
         let epsilon = p.actor.exploration().mean(copies, steps);
         let eval = self.progress.eval.filter(|_| evaluated);
@@ -313,12 +361,14 @@ impl<'a> Run<'a> {
             ("losses/q_values", s.value("losses/q_values", s.q_values)),
             ("losses/grad_norm", s.value("losses/grad_norm", s.grad_norm)),
             ("losses/skipped_updates", Some(p.learner.skipped() as f64)),
-            ("replay/size", Some(p.replay.len_steps() as f64)),
-            ("replay/priority_mean", Some(f64::from(p.replay.priority_mean()))),
-            ("replay/stale_handles", Some(p.replay.stale_total() as f64)),
+            ("replay/size", Some(replay.len_steps() as f64)),
+            ("replay/priority_mean", Some(f64::from(replay.priority_mean()))),
+            ("replay/stale_handles", Some(replay.stale_total() as f64)),
             ("learner/updates_per_s", (s.steps > 0).then(|| s.updates as f64 / seconds)),
             ("learner/delta_q", s.delta_q.get()),
+            ("actor/policy_lag", s.policy_lag.get()),
         ];
+        drop(replay);
         let cells: Vec<(&str, f64)> = cells.into_iter().filter_map(|(tag, v)| v.map(|v| (tag, v))).collect();
         self.logger.log(steps, wall, &cells);
         self.progress.since = super::metrics::Since { wall_s: wall, ..Default::default() };
@@ -333,6 +383,7 @@ impl<'a> Run<'a> {
         let (actor, floats) = p.actor.save()?;
         let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         let full = self.config.checkpoint.replay == CheckpointReplay::Full;
+        let mut stored = lock(&p.replay);
         let snapshot = Snapshot {
             config: serde_json::to_value(self.config).unwrap_or_default(),
             progress: Progress { wall_s, ..self.progress.clone() },
@@ -346,7 +397,7 @@ impl<'a> Run<'a> {
         };
         let snapshot =
             serde_json::to_value(&snapshot).map_err(|e| Error::checkpoint(&self.options.run_dir, e.to_string()))?;
-        let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut p.replay) } else { None };
+        let replay: Option<&mut dyn ReplayStore> = if full { Some(&mut *stored) } else { None };
         let request = SaveRequest {
             step: self.progress.steps,
             layout: p.learner.layout(),
@@ -444,14 +495,13 @@ fn or_older(dir: &std::path::Path, e: Error) -> Error {
 
 /// First observations of all copies.
 fn begin(parts: &mut Parts) -> Result<()> {
-    let len = parts.spec.observation_space.flat_len();
     let first = parts.envs.reset()?;
-    let n = first.legal.as_ref().map_or(0, |l| l.len() / first.is_first.len());
-    for i in 0..first.is_first.len() {
-        let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-        parts.replay.begin(i, crate::actor::obs_slice(first.obs.row(i, len)), legal)?;
-    }
-    Ok(())
+    parts.actor.begin(first, &mut lock(&parts.replay))
+}
+
+/// Do actors run beside the learner?
+fn is_async(config: &Config) -> bool {
+    config.train.mode == "async"
 }
 
 /// Puts a loaded checkpoint into freshly made parts.
@@ -478,8 +528,8 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
     })?;
     parts.actor.restore(&snapshot.actor, &floats)?;
     if snapshot.replay_saved {
-        let spec = parts.replay.spec().clone();
-        parts.replay = SequenceReplay::load(spec, replay_config(config), &found.dir)?;
+        let mut replay = lock(&parts.replay);
+        *replay = SequenceReplay::load(replay.spec().clone(), replay_config(config), &found.dir)?;
     }
     let lost = parts.envs.restore(&snapshot.envs)?;
     if !lost.is_empty() {
@@ -510,11 +560,11 @@ fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
             parts.actor.skip_episode(i);
         }
         if lost.contains(&i) {
-            parts.replay.abandon(i);
+            lock(&parts.replay).abandon(i);
             parts.actor.start_over(i);
             let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
             let carried = parts.actor.carries(batch.episode_number[i]);
-            parts.replay.begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
+            lock(&parts.replay).begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
         }
     }
     Ok(())

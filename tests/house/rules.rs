@@ -161,7 +161,7 @@ pub fn unsafe_places(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules of the library and what each may use. `error` knows the error types of the parts that stand alone.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("error", &["replay", "logger"]),
     ("device", &["error"]),
     ("ops", &["error", "device"]),
@@ -177,10 +177,11 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("logger", &["error"]),
     ("plot", &["error", "logger"]),
     ("train", &["*"]),
+    ("bench", &["*"]),
     ("cli", &["*"]),
 ];
 /// Modules that know the package of tasks.
-const KNOW_TASKS: [&str; 7] = ["error", "config", "network", "actor", "learner", "train", "cli"];
+const KNOW_TASKS: [&str; 8] = ["error", "config", "network", "actor", "learner", "train", "bench", "cli"];
 
 /// Who uses whom: never against the arrow. Tests inside a file are free.
 pub fn layers(path: &str, text: &str) -> Vec<String> {

@@ -74,7 +74,6 @@ pub const CF_2: &[(&[&str], &[&str])] = &[
     (&["backbone.name=mambo"], &["backbone.name", "mambo", "nearest: \"mamba\"", "gru", "lstm", "mlp"]),
     (&["agent.name=r2d3"], &["agent.name", "r2d3", "r2d2"]),
     (&["agent.name=rsac"], &["rsac", "not available yet"]),
-    (&["train.mode=async"], &["async", "not available yet"]),
     (&["train.mode=asink"], &["train.mode", "asink", "async"]),
     (&["train.device=tpu"], &["train.device", "tpu", "cpu"]),
     (&["train.device=cuda"], &["cuda", "no CUDA support", "cpu"]),

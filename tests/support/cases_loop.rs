@@ -111,7 +111,8 @@ fn last_state(config: &Config, dir: &Path) -> (Vec<Vec<f32>>, Vec<u8>, Value, Se
     let found = load(&newest, layout, None).unwrap();
     let optimizer = found.optimizer.unwrap();
     let weights = vec![load_weights(&newest, layout).unwrap(), optimizer.target, optimizer.m, optimizer.v];
-    let replay = SequenceReplay::load(parts.replay.spec().clone(), parts.replay.config().clone(), &newest).unwrap();
+    let empty = parts.replay.lock().unwrap();
+    let replay = SequenceReplay::load(empty.spec().clone(), empty.config().clone(), &newest).unwrap();
     let mut batch = SequenceBatch::new();
     replay.sample(replay.len_sequences(), &mut ChaCha8Rng::seed_from_u64(1), &mut batch).unwrap();
     let state = ["envs", "actor", "replay_rng", "updates"].map(|key| (key.to_owned(), found.state[key].clone()));

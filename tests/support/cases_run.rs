@@ -236,7 +236,8 @@ pub fn newest(run: &Path) -> BTreeMap<String, Vec<u8>> {
     let env = mamba_rl_envs::make(&config.env.id, &config.env_args().expect("arguments")).expect("a task");
     config.resolve(env.spec()).expect("a config");
     let parts = Parts::new(&config, None).expect("parts");
-    let (spec, settings) = (parts.replay.spec().clone(), parts.replay.config().clone());
+    let empty = parts.replay.lock().expect("no thread failed");
+    let (spec, settings) = (empty.spec().clone(), empty.config().clone());
     let mut replay = SequenceReplay::load(spec, settings, &dir).expect("a replay");
     replay.keep_segments(&[]);
     let again = tempfile::tempdir().expect("a temporary folder");

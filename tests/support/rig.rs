@@ -217,6 +217,8 @@ impl Rig {
             },
             reward_scale: l.reward_scale,
             episodes_per_trial: setup.episodes_per_trial as u64,
+            first: 0,
+            total: setup.copies,
         };
         let acting = description.build::<Cpu>().unwrap();
         let actor =

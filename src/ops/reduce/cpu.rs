@@ -1,6 +1,7 @@
 //! Reductions and blends on the CPU.
 
 use super::Reduce;
+use super::fast::{AddAssign, Blend};
 use crate::device::{Cpu, Real, View, ViewMut};
 use crate::error::Result;
 
@@ -25,13 +26,24 @@ impl<F: Real> Reduce for Cpu<F> {
 
     fn add_assign(&self, x: View<'_, Vec<F>>, y: ViewMut<'_, Vec<F>>) -> Result<()> {
         let x = x.get("add_assign", "x", y.len)?;
-        y.get("add_assign", "y", x.len())?.iter_mut().zip(x).for_each(|(y, &x)| *y += x);
+        let y = y.get("add_assign", "y", x.len())?;
+        if let (Some(x), true) = (F::as_f32(x), F::SINGLE) {
+            self.isa().run(AddAssign { x, y: F::as_f32_mut(y).unwrap_or_default() });
+            return Ok(());
+        }
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y += x);
         Ok(())
     }
 
     fn blend(&self, tau: f32, x: View<'_, Vec<F>>, y: ViewMut<'_, Vec<F>>) -> Result<()> {
-        let (x, tau) = (x.get("blend", "x", y.len)?, F::of(f64::from(tau)));
-        y.get("blend", "y", x.len())?.iter_mut().zip(x).for_each(|(y, &x)| *y += tau * (x - *y));
+        let x = x.get("blend", "x", y.len)?;
+        let y = y.get("blend", "y", x.len())?;
+        if let (Some(x), true) = (F::as_f32(x), F::SINGLE) {
+            self.isa().run(Blend { tau, x, y: F::as_f32_mut(y).unwrap_or_default() });
+            return Ok(());
+        }
+        let tau = F::of(f64::from(tau));
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y += tau * (x - *y));
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Passes over flat buffers, each in a fixed order so that bits do not depend on threads.
 
 mod cpu;
+mod fast;
 
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;

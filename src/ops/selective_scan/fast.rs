@@ -14,10 +14,14 @@ const PAD: usize = 16;
 /// Most states of a group in the backward, so that its chunk stays in the first cache.
 const GROUP: usize = 8;
 
+/// Floats between the backward's chunk buffers. Buffers of 4 KiB end to end would have every load share its low address
+/// bits with the store just before it, and the processor would take one for the other.
+const SKEW: usize = 17 * PAD;
+
 /// Floats of scratch: A and a chunk's Δ, u, y; for the backward g_A, g_h, g_D and a chunk's h, exp(Δ A), g_B, g_C too.
 pub(super) fn scratch(s: ScanShape, train: bool) -> usize {
     let pad = s.d_inner.next_multiple_of(PAD);
-    let chunk = (4 * CHUNK + 1) * GROUP * PAD;
+    let chunk = (4 * CHUNK + 1) * GROUP * PAD + 4 * SKEW;
     let forward = s.d_state * pad + 3 * CHUNK * pad;
     SLACK + if train { forward.max(3 * s.d_state * pad + pad + chunk + 5 * CHUNK * pad) } else { forward }
 }
@@ -282,10 +286,10 @@ impl Kernel for Backward<'_> {
         let (g_a, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_h, rest) = rest.split_at_mut(s.d_state * pad);
         let (g_d, rest) = rest.split_at_mut(pad);
-        let (h, rest) = rest.split_at_mut((CHUNK + 1) * GROUP * PAD);
-        let (a_bar, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
-        let (g_b, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
-        let (g_c, rest) = rest.split_at_mut(CHUNK * GROUP * PAD);
+        let (h, rest) = rest.split_at_mut((CHUNK + 1) * GROUP * PAD + SKEW);
+        let (a_bar, rest) = rest.split_at_mut(CHUNK * GROUP * PAD + SKEW);
+        let (g_b, rest) = rest.split_at_mut(CHUNK * GROUP * PAD + SKEW);
+        let (g_c, rest) = rest.split_at_mut(CHUNK * GROUP * PAD + SKEW);
         let (delta, rest) = rest.split_at_mut(CHUNK * pad);
         let (u, rest) = rest.split_at_mut(CHUNK * pad);
         let (g_y, rest) = rest.split_at_mut(CHUNK * pad);
