@@ -21,15 +21,15 @@ fn shape(c: &mut Criterion, s: Shape) {
         let mut train = Unroll::new(s, true).expect("a network");
         let mut learning = Learning::new(s).expect("a learner");
         let (mut one, mut many) = (Stepping::new(s, 1).expect("a network"), Stepping::new(s, 64).expect("a network"));
-        pool.install(|| {
-            group.bench_function(format!("forward/{n}"), |b| b.iter(|| target.forward().expect("runs")));
-            group.bench_function(format!("forward_backward/{n}"), |b| {
-                b.iter(|| train.forward_backward().expect("runs"))
-            });
-            group.bench_function(format!("learner_step/{n}"), |b| b.iter(|| learning.step().expect("runs")));
-            group.bench_function(format!("act_1/{n}"), |b| b.iter(|| one.step().expect("runs")));
-            group.bench_function(format!("act_64/{n}"), |b| b.iter(|| many.step().expect("runs")));
-        });
+        // the group stays on this thread; each pass is handed to the pool
+        let mut bench = |name: &str, pass: &mut (dyn FnMut() + Send)| {
+            group.bench_function(format!("{name}/{n}"), |b| b.iter(|| pool.install(&mut *pass)));
+        };
+        bench("forward", &mut || target.forward().expect("runs"));
+        bench("forward_backward", &mut || train.forward_backward().expect("runs"));
+        bench("learner_step", &mut || learning.step().expect("runs"));
+        bench("act_1", &mut || one.step().expect("runs"));
+        bench("act_64", &mut || many.step().expect("runs"));
     }
     group.finish();
 }

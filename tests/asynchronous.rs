@@ -45,7 +45,7 @@ fn parts(config: &Config) -> (Parts, Vec<f32>) {
 
 fn report(fleet: &mut Fleet) -> StepReport {
     loop {
-        match fleet.next().expect("actors run") {
+        match fleet.wait().expect("actors run") {
             Next::Step(report) => return report,
             Next::Nothing => {}
             Next::Ended => panic!("actors ended by themselves"),
@@ -151,7 +151,7 @@ fn all_steps_are_reported_and_then_it_ends() {
     let mut fleet = Fleet::start(&config, &parts.replay, 0, 0, &weights).expect("a fleet");
     let mut steps = 0;
     loop {
-        match fleet.next().expect("actors run") {
+        match fleet.wait().expect("actors run") {
             Next::Step(r) => steps += r.steps,
             Next::Nothing => {}
             Next::Ended => break,

@@ -201,7 +201,7 @@ mod tests {
         assert!(frame.pixels().any(|p| p.0 == colour::INK));
         assert!(draw(&Picture::new(1.0, 0.2), "").pixels().all(|p| p.0 == colour::PAPER));
         let missing = Path::new("no such folder/a.png");
-        for e in [write_png(missing, &frame), write_gif(missing, &[frame.clone()], 5)] {
+        for e in [write_png(missing, &frame), write_gif(missing, std::slice::from_ref(&frame), 5)] {
             assert!(matches!(e, Err(EnvError::Picture { ref file, .. }) if file.contains("a.png")), "{e:?}");
         }
         assert!(write_gif(missing, &[], 5).is_err());

@@ -246,9 +246,10 @@ impl<D: Backend> R2d2<D> {
             ActionSlice::Continuous(_) => Err(Error::Usage("agent r2d2 needs discrete actions".into())),
         };
         let host = &mut shard.host;
-        let q = ShardQ { online: &host.q_online, target: &host.q_target, actions: net.actions() };
+        let q =
+            ShardQ { online: &host.q_online, target: &host.q_target, actions: net.actions(), rows: shard.rows.clone() };
         // L4 to L6, L9
-        shard.td.run(self.td_config(), batch, shard.rows.clone(), n_learnt, q, &mut host.g_q, &join)?;
+        shard.td.run(self.td_config(), batch, n_learnt, q, &mut host.g_q, &join)?;
         // L7
         let n = host.g_q.len();
         dev.upload(&host.g_q, ViewMut::new(&mut shard.online.g_q, 0, n))?;

@@ -54,21 +54,22 @@ pub(super) struct ShardQ<'a> {
     pub online: &'a [f32],
     pub target: &'a [f32],
     pub actions: usize,
+    /// Rows of the batch.
+    pub rows: std::ops::Range<usize>,
 }
 
 impl TdRows {
-    /// L4 to L6 and L9 for the rows `rows` of `batch`; writes `g_q` [L, B_shard, A].
+    /// L4 to L6 and L9 for the rows `q.rows` of `batch`; writes `g_q` [L, B_shard, A].
     pub fn run(
         &mut self,
         config: TdConfig,
         batch: &SequenceBatch,
-        rows: std::ops::Range<usize>,
         n_learnt: usize,
         q: ShardQ<'_>,
         g_q: &mut [f32],
         join: &dyn Fn(usize) -> Result<usize>,
     ) -> Result<()> {
-        let (len, first) = (batch.slots - batch.burn_in, batch.burn_in);
+        let (len, first, rows) = (batch.slots - batch.burn_in, batch.burn_in, q.rows.clone());
         g_q.fill(0.0);
         self.priorities.clear();
         self.all_td.clear();

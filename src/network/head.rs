@@ -10,8 +10,6 @@ use crate::params::{Group, Init, ParamLayout, ParamSpec, Params};
 
 /// Parts of the head's working memory.
 const HIDDEN: usize = 0;
-const VALUE: usize = 1;
-const ADVANTAGE: usize = 2;
 const G_HIDDEN: usize = 3;
 const G_SECOND: usize = 4;
 const G_VALUE: usize = 5;
@@ -186,6 +184,5 @@ impl DuelingHead {
 
 fn no_memory(got: usize) -> crate::Error {
     let want = G_ADVANTAGE + 1;
-    debug_assert!(VALUE < ADVANTAGE);
     crate::Error::Shape { op: "dueling head", arg: "memory", shape: "[parts of memory_layout]".into(), want, got }
 }

@@ -11,6 +11,9 @@ use rand_chacha::ChaCha8Rng;
 /// Draws per wanted row: windows at an episode's start have no stored state and are passed over.
 const TRIES: usize = 16;
 
+/// Sequences with their handles.
+type Named = Vec<(Handle, Entry)>;
+
 impl SequenceReplay {
     /// Are windows with stored states what is sampled?
     pub fn keeps_windows(&self) -> bool {
@@ -31,7 +34,7 @@ impl SequenceReplay {
         windows: &mut SequenceBatch,
         prefixes: &mut SequenceBatch,
     ) -> Result<usize> {
-        let (mut found, mut whole): (Vec<(Handle, Entry)>, Vec<(Handle, Entry)>) = (Vec::new(), Vec::new());
+        let (mut found, mut whole): (Named, Named) = (Vec::new(), Vec::new());
         let tree = self.table.tree();
         for _ in 0..TRIES * rows {
             if found.len() == rows || self.config.seams {

@@ -128,7 +128,7 @@ impl Fleet {
     ///
     /// # Errors
     /// What ended an actor; `Usage` when an actor's weights went back, or never moved on.
-    pub fn next(&mut self) -> Result<Next> {
+    pub fn wait(&mut self) -> Result<Next> {
         let report = match self.queue.as_ref().map(|q| q.recv_timeout(WAIT)) {
             Some(Ok(report)) => report?,
             Some(Err(RecvTimeoutError::Timeout)) => return Ok(Next::Nothing),

@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
             if self.options.stop.load(Ordering::Relaxed) {
                 return Ok(Stopped::Interrupted);
             }
-            let report = match fleet.next()? {
+            let report = match fleet.wait()? {
                 Next::Step(report) => report,
                 Next::Nothing => continue,
                 Next::Ended => break,

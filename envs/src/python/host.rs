@@ -108,7 +108,7 @@ impl Host {
             Err(PythonError::NoGymnasium { text, .. }) => {
                 return Err(failed(PythonError::NoGymnasium { program: program.to_owned(), text }));
             }
-            Err(PythonError::Answer { found, expected }) if expected == "a known space" => {
+            Err(PythonError::Answer { found, expected: "a known space" }) => {
                 let (what, expected) = (id.to_owned(), "Discrete, MultiDiscrete, MultiBinary, Box, Tuple or Dict");
                 return Err(EnvError::Space { what, found, expected: expected.to_owned() });
             }
