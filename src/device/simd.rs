@@ -108,8 +108,7 @@ pub(crate) fn aligned(scratch: &mut [f32]) -> &mut [f32] {
 
 const E: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_555, 0.008_363_179, 0.001_392_618_4];
 /// (2^f − 1) / f on |f| ≤ 1/2, the Chebyshev interpolant of degree 4: 2^f to 2e-7, and exactly 1 at 0.
-#[allow(clippy::approx_constant)] // a fitted coefficient near ln 2
-const TWO: [f32; 5] = [0.693_147_2, 0.240_223_5, 0.055_503_81, 0.009_666_368, 0.001_338_130_2];
+const TWO: [f32; 5] = [std::f32::consts::LN_2, 0.240_223_5, 0.055_503_81, 0.009_666_368, 0.001_338_130_2];
 const LN_1P: [f32; 5] = [1.0, 0.333_331_6, 0.200_122_98, 0.139_825_79, 0.140_788_89];
 const LN2_HI: f32 = 0.693_145_75;
 const LN2_LO: f32 = 1.428_606_8e-6;

@@ -121,6 +121,7 @@ pub fn own_priorities_are_the_learners() {
             let own: Vec<f32> = batch.handle.iter().map(|&h| rig.replay.priority(h).unwrap()).collect();
             rig.learner.update(&batch).unwrap();
             let mut compared = 0;
+            #[allow(clippy::needless_range_loop)] // rows of several arrays
             for row in 0..batch.batch {
                 let last =
                     (0..batch.slots).rev().map(|t| batch.at(t, row)).find(|&at| batch.valid_obs[at] != 0).unwrap();

@@ -326,6 +326,7 @@ pub fn ck_4_damage() {
             (&file_open).seek(SeekFrom::Start(at as u64)).unwrap();
             (&file_open).write_all(&[byte]).unwrap();
         };
+        #[allow(clippy::needless_range_loop)] // flips the byte in place and back
         for at in 0..whole.len() {
             put(at, whole[at] ^ 1 << (at % 8));
             let message = refused(&dir, &layout, &path);
