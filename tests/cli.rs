@@ -143,7 +143,7 @@ fn wrong_requests_are_exit_code_2_and_make_nothing() {
         (&["rollout"], &["--env"]),
         (&["rollout", "--env", "Nope"], &["Nope"]),
         (&["rollout", "--env", "CartPole-v1", "--policy", "nowhere"], &["nowhere"]),
-        (&["rollout", "--env", "CartPole-v1", "--set", "learner.batch=3"], &["env.KEY"]),
+        (&["rollout", "--env", "CartPole-v1", "--set", "learner.batch=3"], &["env.args"]),
         (&["rollout", "--env", "CartPole-v1", "--episodes", "0"], &["--episodes"]),
     ];
     for (args, words) in cases {

@@ -102,26 +102,24 @@ impl Config {
         Ok(())
     }
 
-    /// A batch must fit beside the episodes that are running: a replay that evicts them first never learns. `longest` is
-    /// the longest episode of the task that is kept whole.
-    pub(super) fn check_batch(&self, longest: usize) -> Result<()> {
+    /// Copies advance together: what all of them are in the middle of must fit, and a batch, or the oldest steps go before
+    /// a sequence is whole. `max_steps` is the task's longest episode, 0 where it has none.
+    pub(super) fn check_batch(&self, max_steps: usize) -> Result<()> {
         let (r, batch, copies) = (&self.replay, self.batch(), self.env.num_envs);
-        let (need, what) = match r.layout {
-            ReplayLayout::Episode => {
-                let what =
-                    format!("`learner.batch` {batch} + `env.num_envs` {copies} episodes of up to {longest} steps");
-                ((batch + copies).saturating_mul(longest), what)
-            }
-            ReplayLayout::Window => {
-                let length = self.learner.length;
-                (
-                    batch.saturating_mul(length),
-                    format!("`learner.batch` {batch} windows of `learner.length` {length} steps"),
-                )
-            }
+        let whole = r.layout == ReplayLayout::Episode;
+        let sequence = match max_steps {
+            0 => self.learner.length,
+            n if whole && n <= r.max_episode => n,
+            n if whole => r.max_episode.max(self.learner.length.min(n)),
+            n => self.learner.length.min(n),
         };
+        let need = batch.max(copies).saturating_mul(sequence);
         if r.capacity < need {
-            let problem = format!("{} is less than {what} = {need}, so a batch might never come together", r.capacity);
+            let problem = format!(
+                "{} is less than {sequence} steps of a sequence for each of `env.num_envs` {copies} and `learner.batch` \
+                 {batch} = {need}, so a batch might never come together",
+                r.capacity
+            );
             return Err(Error::config("replay.capacity", problem));
         }
         Ok(())
