@@ -144,6 +144,13 @@ fn wrong_requests_are_exit_code_2_and_make_nothing() {
         (&["rollout", "--env", "Nope"], &["Nope"]),
         (&["rollout", "--env", "CartPole-v1", "--policy", "nowhere"], &["nowhere"]),
         (&["rollout", "--env", "CartPole-v1", "--set", "learner.batch=3"], &["env.args"]),
+        (&["rollout", "--env", "CartPole-v1", "--set", "env.num_envs=9"], &["env.args"]),
+        (
+            &["train", "--set", "replay.capacity=1024", "--set", "learner.batch=200"],
+            &["replay.capacity", "learner.batch"],
+        ),
+        (&["train", "--steps", "18446744073709551615"], &["train.steps", "18446744073709551615"]),
+        (&["train", "--config", "/dev/zero"], &["/dev/zero"]),
         (&["rollout", "--env", "CartPole-v1", "--episodes", "0"], &["--episodes"]),
     ];
     for (args, words) in cases {

@@ -350,3 +350,31 @@ fn a_signal_during_an_evaluation_is_heard() {
     let state = runs.json("r/checkpoints/step-80/state.json");
     assert_eq!(state["state"]["progress"]["learning"], true);
 }
+
+#[test]
+fn an_edited_config_is_told_with_both_values() {
+    let runs = Runs::new();
+    runs.ok(&train("r", &["train.steps=1200"]));
+    let path = runs.path("r/config.toml");
+    let text = std::fs::read_to_string(&path).expect("config.toml");
+    let edited = text.replace("gamma = 0.5", "gamma = 0.9");
+    assert_ne!(edited, text);
+    std::fs::write(&path, edited).expect("written");
+    let mut args = resume("r");
+    args.extend(["--steps", "2400"]);
+    let d = runs.run(&args);
+    assert_eq!(d.code, 2, "{}", d.err);
+    for what in ["learner.gamma", "0.9", "0.5"] {
+        assert!(d.err.contains(what), "{what}: {}", d.err);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_stop_a_run() {
+    let runs = Runs::new();
+    let mut c = Command::new("sh");
+    c.args(["-c", "\"$@\" 2>&1 | true", "sh", env!("CARGO_BIN_EXE_mamba-rl")]);
+    c.args(train("r", &["train.steps=2400"])).current_dir(runs.path(""));
+    assert!(c.status().expect("sh").success());
+    assert_eq!(runs.json("r/result.json")["steps"], 2400);
+}

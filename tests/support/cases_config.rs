@@ -49,6 +49,8 @@ pub const CF_2: &[(&[&str], &[&str])] = &[
     (&["exploration.start=0.05", "exploration.end=1.0"], &["exploration.start", "exploration.end"]),
     (&["replay.capacity=119"], &["replay.capacity", "learner.burn_in", "learner.length", "120"]),
     (&["replay.capacity=1023"], &["replay.capacity", "replay.max_episode"]),
+    (&["replay.seams=true"], &["replay.seams", "replay.layout"]),
+    (&["learner.target_tau=1e-300"], &["learner.target_tau"]),
     (&["learner.n_step=81"], &["learner.n_step", "learner.length"]),
     (&["learner.burn_in=-1"], &["learner.burn_in", "-1"]),
     (&["learner.lr_heads=nan"], &["learner.lr_heads", "NaN"]),
