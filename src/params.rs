@@ -184,12 +184,12 @@ impl Init {
 pub struct Params<D: Device> {
     /// Names and places.
     pub layout: Arc<ParamLayout>,
-    /// All numbers, [layout.len()].
+    /// All numbers, `[layout.len()]`.
     pub flat: D::Tensor,
 }
 
 impl<D: Device> Params<D> {
-    /// Parameters from host values, [layout.len()].
+    /// Parameters from host values, `[layout.len()]`.
     ///
     /// # Errors
     /// `Shape` when the length differs; device errors.

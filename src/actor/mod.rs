@@ -61,7 +61,7 @@ pub struct Actor<D: Backend> {
     reset: Vec<u8>,
     /// Last actions, one element per component, [N, components].
     actions: Vec<i32>,
-    /// Last scaled rewards, [N].
+    /// Last scaled rewards, `[N]`.
     rewards: Vec<f32>,
     /// State before the step, for lanes where replay wants it, [N, state_len].
     states: Vec<f32>,
@@ -85,7 +85,7 @@ pub struct ActorState {
 }
 
 impl<D: Backend> Actor<D> {
-    /// An actor for `copies` copies with weights `values` [parameters]; `shards` as for the learner.
+    /// An actor for `copies` copies with weights `values` `[parameters]`; `shards` as for the learner.
     ///
     /// # Errors
     /// `Shape` when the length differs; device errors.
@@ -125,7 +125,7 @@ impl<D: Backend> Actor<D> {
         })
     }
 
-    /// Takes new weights, [parameters].
+    /// Takes new weights, `[parameters]`.
     ///
     /// # Errors
     /// Device errors.
@@ -157,12 +157,12 @@ impl<D: Backend> Actor<D> {
         self.config.exploration
     }
 
-    /// Q-values of copy i at its last observation, [actions].
+    /// Q-values of copy i at its last observation, `[actions]`.
     pub fn q_values(&self, i: usize) -> &[f32] {
         self.stepper.q(i)
     }
 
-    /// Recurrent state of copy i, [state_len].
+    /// Recurrent state of copy i, `[state_len]`.
     ///
     /// # Errors
     /// Device errors.

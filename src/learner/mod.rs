@@ -30,7 +30,7 @@ pub struct Update {
     pub skipped: bool,
 }
 
-/// Weights, target weights and moments on the host, [parameters] each.
+/// Weights, target weights and moments on the host, `[parameters]` each.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LearnerState {
     /// Online weights.
@@ -54,7 +54,7 @@ pub trait Learner: Send {
     /// # Errors
     /// Device and shape errors.
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update>;
-    /// Raw priorities of the last batch, [B].
+    /// Raw priorities of the last batch, `[B]`.
     fn priorities(&self) -> &[f32];
     /// Updates done.
     fn updates(&self) -> u64;
@@ -62,7 +62,7 @@ pub trait Learner: Send {
     fn skipped(&self) -> u64;
     /// Names and places of the parameters.
     fn layout(&self) -> &ParamLayout;
-    /// Online weights on the host, [parameters].
+    /// Online weights on the host, `[parameters]`.
     ///
     /// # Errors
     /// Device errors.

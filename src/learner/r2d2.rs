@@ -86,7 +86,7 @@ pub struct R2d2<D: Backend> {
 }
 
 impl<D: Backend> R2d2<D> {
-    /// A learner whose online and target weights start at `values` [parameters].
+    /// A learner whose online and target weights start at `values` `[parameters]`.
     ///
     /// # Errors
     /// `Shape` when the length differs; device errors.
@@ -123,7 +123,7 @@ impl<D: Backend> R2d2<D> {
         &self.target
     }
 
-    /// Replaces the target weights, [parameters].
+    /// Replaces the target weights, `[parameters]`.
     ///
     /// # Errors
     /// `Shape` when the length differs.
@@ -132,7 +132,7 @@ impl<D: Backend> R2d2<D> {
         Ok(())
     }
 
-    /// Gradient of the last update before clipping, [parameters].
+    /// Gradient of the last update before clipping, `[parameters]`.
     ///
     /// # Errors
     /// `Usage` before the first update.

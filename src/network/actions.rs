@@ -5,7 +5,7 @@ use mamba_rl_envs::Space;
 
 use crate::error::{Error, Result};
 
-/// Components of joint action `index`, into `parts` [components].
+/// Components of joint action `index`, into `parts` `[components]`.
 pub fn split_action(space: &Space, index: usize, parts: &mut [i32]) {
     match space {
         Space::MultiDiscrete(sizes) => {

@@ -59,7 +59,7 @@ impl InputLayout {
         &self.action
     }
 
-    /// Writes one step's features, [len()]. `previous` is None at an episode's first step.
+    /// Writes one step's features, `[len()]`. `previous` is None at an episode's first step.
     ///
     /// # Errors
     /// `Env` when the observation row or the action has another length or type than its space.

@@ -27,7 +27,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// From a network's description and its parameters, [layout len].
+    /// From a network's description and its parameters, `[layout len]`.
     ///
     /// # Errors
     /// `Config` or `Shape` when the two do not fit.
@@ -71,7 +71,7 @@ impl Session {
 
     /// Greedy action (one element per component) for an observation. `reward` is the raw reward of the action before
     /// (ignored where `is_first`); `is_first` clears the memory (an agent
-    /// of trials: at every trial's first episode, from the session's start); `legal` [actions] marks the allowed joint actions.
+    /// of trials: at every trial's first episode, from the session's start); `legal` `[actions]` marks the allowed joint actions.
     ///
     /// # Errors
     /// `Env` when the observation does not have the space's length and type; `Usage` when no action is legal.
@@ -98,7 +98,7 @@ impl Session {
         Ok(ActionRef::Discrete(&self.action))
     }
 
-    /// Q-values of the last observation, [actions].
+    /// Q-values of the last observation, `[actions]`.
     pub fn q_values(&self) -> &[f32] {
         self.stepper.q(0)
     }
@@ -108,7 +108,7 @@ impl Session {
         crate::backbone::state_len(self.net.state_layout()) + self.action.len() + 2
     }
 
-    /// Copies the memory (recurrent state, previous action, place in the trial) out, [memory_len()].
+    /// Copies the memory (recurrent state, previous action, place in the trial) out, `[memory_len()]`.
     ///
     /// # Errors
     /// `Shape` when `out` has another length.

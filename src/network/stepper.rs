@@ -73,7 +73,7 @@ impl<D: Backend> Stepper<D> {
         self.rows
     }
 
-    /// One step: features `x` [N, d_input], `reset` [N] (1: the row's state is cleared first). Then [`Stepper::q`] holds
+    /// One step: features `x` [N, d_input], `reset` `[N]` (1: the row's state is cleared first). Then [`Stepper::q`] holds
     /// the Q-values and the state has moved on.
     ///
     /// # Errors
@@ -111,13 +111,13 @@ impl<D: Backend> Stepper<D> {
         self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))
     }
 
-    /// Q-values of row i, [actions].
+    /// Q-values of row i, `[actions]`.
     pub fn q(&self, i: usize) -> &[f32] {
         let s = &self.shards[self.shards.partition_point(|s| s.first + s.rows <= i)];
         &s.q[(i - s.first) * self.actions..(i - s.first + 1) * self.actions]
     }
 
-    /// Recurrent state of row i, [state_len].
+    /// Recurrent state of row i, `[state_len]`.
     ///
     /// # Errors
     /// Device errors.
@@ -126,7 +126,7 @@ impl<D: Backend> Stepper<D> {
         s.state.read_row(dev, net.state_layout(), i - s.first, out)
     }
 
-    /// Replaces the recurrent state of row i, [state_len].
+    /// Replaces the recurrent state of row i, `[state_len]`.
     ///
     /// # Errors
     /// Device errors.

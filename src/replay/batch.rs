@@ -107,7 +107,7 @@ impl SequenceBatch {
         slot * self.batch + row
     }
 
-    /// Observation of entry `at` = slot · B + row, [obs_len].
+    /// Observation of entry `at` = slot · B + row, `[obs_len]`.
     pub fn obs_row(&self, at: usize) -> ObsSlice<'_> {
         self.obs.row(at, self.obs.as_slice().len() / (self.slots * self.batch).max(1))
     }
@@ -122,7 +122,7 @@ impl SequenceBatch {
         self.prev_action.row(at, self.action_len())
     }
 
-    /// Legal actions of entry `at`, [legal_len]; None where the task has no mask.
+    /// Legal actions of entry `at`, `[legal_len]`; None where the task has no mask.
     pub fn legal_row(&self, at: usize) -> Option<&[bool]> {
         let n = self.legal.len() / (self.slots * self.batch).max(1);
         (n > 0).then(|| &self.legal[at * n..(at + 1) * n])

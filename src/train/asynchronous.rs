@@ -45,7 +45,7 @@ pub struct StepReport {
     pub ended: Vec<(f64, u32)>,
 }
 
-/// What [`Fleet::next`] found.
+/// What [`Fleet::wait`] found.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// A vector step of one actor.
@@ -75,7 +75,7 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts `actor.threads` actors, each with its share of `env.num_envs` copies, at environment step `step` of the run
-    /// and with `weights` [parameters], which `updates` updates made.
+    /// and with `weights` `[parameters]`, which `updates` updates made.
     ///
     /// # Errors
     /// `Config`, environment and device errors; an operating system that gives no thread.
