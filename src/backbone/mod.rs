@@ -134,6 +134,27 @@ impl<D: Device> State<D> {
         Ok(())
     }
 
+    /// Sets all rows from host rows `[state_len]`, one copy for each part. `spare` is working memory.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn write_rows<'a>(
+        &mut self,
+        dev: &D,
+        layout: &[Part],
+        rows: impl Iterator<Item = &'a [f32]> + Clone,
+        spare: &mut Vec<f32>,
+    ) -> Result<()> {
+        let mut at = 0;
+        for (p, buf) in layout.iter().zip(&mut self.bufs) {
+            spare.clear();
+            rows.clone().for_each(|row| spare.extend_from_slice(&row[at..at + p.len]));
+            dev.upload(spare, ViewMut::new(buf, 0, spare.len()))?;
+            at += p.len;
+        }
+        Ok(())
+    }
+
     /// Copies all rows of another state of the same layout and batch.
     ///
     /// # Errors
