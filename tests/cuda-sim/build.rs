@@ -32,6 +32,8 @@ fn main() {
         return;
     }
     let sim = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR")).join("sim");
+    // what an earlier version compiled is nothing to this one
+    let _ = std::fs::remove_dir_all(out.join("cache"));
     write_headers(&sim, &out);
     let sources = |dir: &str, names: &[&str]| -> Vec<PathBuf> {
         names.iter().map(|n| sim.join(dir).join(format!("{n}.cpp"))).collect()

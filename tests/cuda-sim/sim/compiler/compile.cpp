@@ -109,11 +109,12 @@ static std::vector<std::string> joined(std::vector<std::string> a, const std::ve
 static std::vector<std::string> code_flags(bool checked, bool contract) {
   std::vector<std::string> out = {
     "-g1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-strict-aliasing", "-fno-math-errno",
-    "-fno-threadsafe-statics", "-fno-stack-protector", "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
+    "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection" /* no frame jumps over the guard */, "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
     // loops made into memset and memcpy would escape the checks
     "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", contract ? "-ffp-contract=fast" : "-ffp-contract=off"};
   if (checked) {
-    out = joined(out, {"-O1", "-fsanitize=thread,bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow"});
+    // -O1 alone never contracts a * b + c
+    out = joined(out, {"-O1", "-fexpensive-optimizations", "-fsanitize=thread,bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow"});
 #if __GNUC__ >= 12
     out = joined(out, {"--param", "tsan-instrument-func-entry-exit=0"});
 #endif
@@ -172,8 +173,8 @@ static bool build(const Source &source, const Options &options, bool checked, co
 bool compile(const Source &source, const Options &options, std::string &module, std::string &log) {
   bool checked = setting("CHECK", "1") != "0";
   std::string cxx = setting("CXX", "g++"), cache = cache_folder(), headers = header_folder(cache);
-  std::string key = headers + "\1" + cxx + "\1" + (checked ? "c" : "u") + (options.contract ? "f" : "-") + std::to_string(options.arch) + options.standard + "\1" + __VERSION__;
-  for (auto &f : options.forwarded) key += "\1" + f;
+  std::string key = headers + "\1" + cxx + "\1" + std::to_string(options.arch) + options.standard + "\1" + __VERSION__;
+  for (auto &f : joined(code_flags(checked, options.contract), options.forwarded)) key += "\1" + f;
   for (auto &h : source.headers) key += "\1" + h.first + "\1" + h.second;
   key += "\1" + source.name + "\1" + source.text;
   std::string base = cache + "/" + hex(hash_of(key)), object = base + ".so", image = read_file(object);

@@ -80,7 +80,7 @@ void access(const volatile void *pointer, sim_u64 n, int kind, void *pc) {
   Launch &l = *launch;
   char *p = (char *)pointer;
   uintptr_t u = (uintptr_t)p;
-  const char *what = "out of bounds";
+  const char *what = u < 4096 ? "through a null pointer:" : "out of bounds";
   bool misaligned = n <= 16 && !(n & (n - 1)) && (u & (n - 1));
   if (Allocation *a = find(u)) {
     if (a->device != l.device && a->device != HOST) what = "another device's memory:";

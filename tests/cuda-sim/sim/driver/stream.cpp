@@ -188,6 +188,7 @@ EXPORT int cuStreamWaitEvent(void *handle, void *event, unsigned) {
     return OK;
   }
   if (!e->stream) return OK;
+  if (e->in_capture) return CAPTURED_EVENT;
   if (s->capture) {
     say("a captured stream waits for an event that was recorded outside the capture");
     s->capture->broken = true;
@@ -228,6 +229,7 @@ EXPORT int cuEventRecord(void *event, void *handle) {
   if (!s || !e || e->device != s->device) return INVALID_HANDLE;
   e->stream = s;
   e->capture = s->capture;
+  e->in_capture = (bool)s->capture;
   e->captured = s->captured;
   e->sequence = 0;
   if (s->capture) return OK;
@@ -236,24 +238,29 @@ EXPORT int cuEventRecord(void *event, void *handle) {
   e->sequence = s->submitted;
   return r;
 }
+static int refuse_captured(Event &e) {
+  if (auto c = e.capture.lock()) c->broken = true;
+  return CAPTURED_EVENT;
+}
 EXPORT int cuEventSynchronize(void *event) {
   ENTER(CONTEXT);
   auto e = events.get(event);
   if (!e) return INVALID_HANDLE;
-  if (auto c = e->capture.lock()) { c->broken = true; return CAPTURED_EVENT; }
+  if (e->in_capture) return refuse_captured(*e);
   return e->stream ? wait(entry.guard, e->stream, e->sequence) : (int)OK;
 }
 EXPORT int cuEventQuery(void *event) {
   ENTER(CONTEXT);
   auto e = events.get(event);
   if (!e) return INVALID_HANDLE;
-  if (auto c = e->capture.lock()) { c->broken = true; return CAPTURED_EVENT; }
+  if (e->in_capture) return refuse_captured(*e);
   return complete(*e) ? OK : NOT_READY;
 }
 static int elapsed(float *ms, void *from, void *to) {
   auto a = events.get(from), b = events.get(to);
   const unsigned NO_TIMING = 2;
   if (!a || !b || !a->stream || !b->stream || (a->flags | b->flags) & NO_TIMING) return INVALID_HANDLE;
+  if (a->in_capture || b->in_capture) return CAPTURED_EVENT;
   if (!complete(*a) || !complete(*b)) return NOT_READY;
   *ms = (float)((b->time - a->time) * 1e3);
   return OK;

@@ -47,7 +47,8 @@ struct Event {
   std::shared_ptr<Stream> stream;        // null before the first record
   uint64_t sequence = 0;                 // complete when the stream has done that many
   double time = 0;
-  std::weak_ptr<Capture> capture;        // of the record, while it lasts
+  bool in_capture = false;               // of the last record: such an event is never complete, not even afterwards
+  std::weak_ptr<Capture> capture;        // that one, while it lasts
   size_t captured = 0;
 };
 extern Handles<Stream> streams;

@@ -4,6 +4,12 @@
 #![cfg(target_os = "linux")]
 
 mod child;
+mod compiler;
+mod gemm;
+mod graphs;
 mod kernels;
+mod memory;
+mod nccl;
 mod rig;
+mod settings;
 mod wrong;

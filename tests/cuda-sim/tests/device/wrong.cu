@@ -60,7 +60,7 @@ extern "C" __global__ void global_race_between_blocks(float* y) {
 // Readers of several warps, then a writer: one remembered reader would be the writer's own warp.
 extern "C" __global__ void write_after_many_reads(float* y) {
   float v = y[0];
-  if (threadIdx.x == 255) y[0] = v;  // here: write_after_many_reads
+  if (threadIdx.x == 255) y[0] = v + 1.0f;  // here: write_after_many_reads
   y[threadIdx.x | 256] = v;
 }
 
@@ -90,9 +90,9 @@ extern "C" __global__ void barrier_after_return(float* y) {
 }
 
 extern "C" __global__ void barrier_against_collective(float* y) {
-  if (threadIdx.x < 32) __syncthreads();
-  else __syncwarp();
-  if (threadIdx.x == 33) __shfl_sync(0xffffffffu, 1.0f, 0);  // here: barrier_against_collective
+  if (threadIdx.x == 0) __syncthreads();
+  else __syncwarp();  // here: barrier_against_collective
+  y[threadIdx.x] = 1.0f;
 }
 
 extern "C" __global__ void mask_names_absent_lanes(float* y) {
@@ -162,8 +162,8 @@ extern "C" __global__ void endless_with_memory(volatile float* y) {
   while (y[0] >= 0.0f) y[0] = 1.0f;
 }
 
-extern "C" __global__ void endless_in_registers(float* y, int n) {
-  unsigned v = n;
+extern "C" __global__ void endless_on_the_stack(float* y, int n) {
+  volatile unsigned v = n;
   while (v != 7u) v = v * 2u;
   y[0] = (float)v;
 }

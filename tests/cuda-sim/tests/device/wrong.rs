@@ -11,7 +11,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("write_past_the_end", "ILLEGAL_ADDRESS", "out of bounds write of 4 bytes"),
     ("read_past_the_end", "ILLEGAL_ADDRESS", "out of bounds read of 4 bytes"),
     ("host_pointer", "ILLEGAL_ADDRESS", "out of bounds read of 4 bytes"),
-    ("null_pointer", "", "null pointer used"),
+    ("null_pointer", "ILLEGAL_ADDRESS", "through a null pointer: read of 4 bytes"),
     ("straddling", "ILLEGAL_ADDRESS", "straddling the end of an allocation: write of 8 bytes"),
     ("misaligned", "", "misaligned"),
     ("missing_syncthreads", "LAUNCH_FAILED", "never written"),
@@ -24,13 +24,13 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("atomic_and_plain", "LAUNCH_FAILED", "data race (write after write)"),
     ("divergent_barrier", "LAUNCH_FAILED", "divergent __syncthreads: threads 0 and 16"),
     ("barrier_after_return", "LAUNCH_FAILED", "reached after 8 threads of block (0,0,0) returned"),
-    ("barrier_against_collective", "LAUNCH_TIMEOUT", "names lane 0, which has returned"),
+    ("barrier_against_collective", "LAUNCH_TIMEOUT", "names lane 0, which waits elsewhere"),
     ("mask_names_absent_lanes", "", "names lane 16, which has returned"),
     ("caller_not_in_mask", "LAUNCH_FAILED", "the calling lane 16 is not in its mask 0x0000ffff"),
     ("reads_outside_the_mask", "LAUNCH_FAILED", "reads lane 20, which is not in the mask 0x0000ffff"),
     ("lanes_disagree", "LAUNCH_FAILED", "lanes of one warp disagree"),
-    ("unwritten_shared", "LAUNCH_FAILED", "shared memory that was never written, byte offset 128"),
-    ("never_written_shared", "LAUNCH_FAILED", "shared memory that was never written, byte offset 0"),
+    ("unwritten_shared", "LAUNCH_FAILED", "shared memory that was never written"),
+    ("never_written_shared", "LAUNCH_FAILED", "shared memory that was never written"),
     ("beyond_dynamic_shared", "ILLEGAL_ADDRESS", "beyond the launch's dynamic shared memory: write of 4 bytes"),
     ("array_index", "ASSERT", "array index out of bounds"),
     ("index_overflow", "ASSERT", "signed integer overflow in multiplication"),
@@ -38,7 +38,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("failed_assert", "ASSERT", "assert(n < 0)"),
     ("stack_overflow", "ILLEGAL_ADDRESS", "stack overflow"),
     ("endless_with_memory", "LAUNCH_TIMEOUT", "endless?"),
-    ("endless_in_registers", "LAUNCH_TIMEOUT", "endless?"),
+    ("endless_on_the_stack", "LAUNCH_TIMEOUT", "endless?"),
     ("freed_memory", "ILLEGAL_ADDRESS", "out of bounds read of 4 bytes"),
     ("another_device", "ILLEGAL_ADDRESS", "another device's memory: read of 4 bytes"),
     ("number_for_a_pointer", "ILLEGAL_ADDRESS", "argument 0 (0x100) is not a device pointer"),
@@ -55,17 +55,20 @@ fn marked(name: &str) -> Option<usize> {
     SOURCE.lines().position(|l| l.ends_with(&mark)).map(|i| i + 1)
 }
 
-fn reported(name: &str, code: &str, reason: &str, environment: &[(&str, &str)]) {
+/// What is not as it should be with the report of this kernel; empty where all is well.
+fn unreported(name: &str, code: &str, reason: &str, environment: &[(&str, &str)]) -> String {
     let seen = child::run("wrong::one_wrong_kernel", name, environment);
     let outcome = seen.stdout.lines().find_map(|l| l.split_once("outcome: ")).map_or("", |(_, o)| o);
-    assert!(outcome.starts_with("CUDA_ERROR_") && outcome.contains(code), "{name}: {outcome}\n{}", seen.stderr);
-    let report = seen.stderr.lines().find(|l| l.contains(reason) && l.starts_with("cuda-sim: "));
-    let report = report.unwrap_or_else(|| panic!("{name}: no report with `{reason}`\n{}", seen.stderr));
+    let report = seen.stderr.lines().find(|l| l.starts_with("cuda-sim: ")).unwrap_or_default();
     let kernel = if SOURCE.contains(&format!(" {name}(")) { name } else { "" };
-    assert!(report.contains(kernel), "{name}: {report}");
-    let Some(line) = marked(name) else { return };
-    let by_line = [format!("wrong.cu:{line}"), format!("line {line}:"), format!("lines {line} "), format!("line {line} ")];
-    assert!(by_line.iter().any(|l| report.contains(l)), "{name}: line {line} expected: {report}");
+    let mut missing: Vec<String> =
+        ["CUDA_ERROR_", code].iter().filter(|c| !outcome.contains(*c)).map(|c| (*c).to_owned()).collect();
+    missing.extend([reason, kernel].iter().filter(|w| !report.contains(*w)).map(|w| (*w).to_owned()));
+    if let Some(line) = marked(name) {
+        let forms = [format!("wrong.cu:{line}"), format!("line {line}"), format!("lines {line} ")];
+        missing.extend((!forms.iter().any(|l| report.contains(l))).then(|| format!("line {line}")));
+    }
+    if missing.is_empty() { String::new() } else { format!("{name}: no {missing:?} in {outcome}: {report}\n") }
 }
 
 #[test]
@@ -73,9 +76,9 @@ fn every_wrong_kernel_is_reported() {
     if !simulated() {
         return println!("the wrong kernels are for the test device");
     }
-    for (name, code, reason) in WRONG {
-        reported(name, code, reason, &[("CUDA_SIM_TIMEOUT", "0.5")]);
-    }
+    let case = |(name, code, reason): &(&str, &str, &str)| unreported(name, code, reason, &[("CUDA_SIM_TIMEOUT", "0.5")]);
+    let wrong: String = WRONG.iter().map(case).collect();
+    assert!(wrong.is_empty(), "\n{wrong}");
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn unchecked_mode_finds_the_coarse_ones() {
         ("barrier_after_return", "threads of block (0,0,0) returned"),
         ("mask_names_absent_lanes", "names lane 16"),
         ("stack_overflow", "stack overflow"),
-        ("endless_in_registers", "endless?"),
+        ("endless_on_the_stack", "endless?"),
         ("endless_with_memory", "endless?"),
     ] {
         let environment = [("CUDA_SIM_CHECK", "0"), ("CUDA_SIM_TIMEOUT", "0.5")];
@@ -137,15 +140,12 @@ fn one_wrong_kernel() {
         "global_race_between_blocks" => launch!(stream, load(&name), config(4, 1, 0), &mut y),
         "byte_race" | "right_bytes" => launch!(stream, load(&name), config(1, 64, 0), &mut bytes),
         "atomic_and_plain" | "right_atomics" => launch!(stream, load(&name), config(2, 32, 0), &mut words),
-        "barrier_against_collective" | "right_reader_writes" => {
-            launch!(stream, load(&name), config(1, 64, 0), &mut y)
-        }
-        "missing_second_syncthreads" | "unwritten_shared" | "never_written_shared" | "array_index" => {
+        "right_reader_writes" | "missing_second_syncthreads" | "unwritten_shared" | "never_written_shared" | "array_index" => {
             launch!(stream, load(&name), config(1, 64, 0), &mut y)
         }
         "beyond_dynamic_shared" => launch!(stream, load(&name), config(1, 64, 128), &mut y),
         "index_overflow" | "failed_assert" => launch!(stream, load(&name), config(1, 1, 0), &mut y, &n),
-        "stack_overflow" | "endless_in_registers" => launch!(stream, load(&name), config(1, 1, 0), &mut y, &3i32),
+        "stack_overflow" | "endless_on_the_stack" => launch!(stream, load(&name), config(1, 1, 0), &mut y, &3i32),
         "shift_too_far" => launch!(stream, load(&name), config(1, 1, 0), &mut y, &40i32),
         "straddling" | "endless_with_memory" => launch!(stream, load(&name), config(1, 1, 0), &mut y),
         "freed_memory" => {
