@@ -268,6 +268,10 @@ pub enum BackboneConfig {
 /// `Config` naming the field, its value and the limit.
 pub fn build<D: Backend>(config: &BackboneConfig) -> Result<Box<dyn Backbone<D>>> {
     Ok(match config {
+        BackboneConfig::Mamba(c) if c.d_state > D::most_states() => {
+            let problem = format!("is {}, but this device holds at most {} states of a channel", c.d_state, D::most_states());
+            return Err(Error::config("backbone.d_state", problem));
+        }
         BackboneConfig::Mamba(c) => Box::new(Mamba::new(c.clone())?),
         BackboneConfig::Gru(c) => Box::new(Gru::new(c.clone())?),
         BackboneConfig::Lstm(c) => Box::new(Lstm::new(c.clone())?),

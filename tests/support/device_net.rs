@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mamba_rl::backbone::{self, Backbone, BackboneConfig, Parts, SeqGrad, SeqGradOut, SeqShape, Sequence, State};
-use mamba_rl::device::{Device, Kind, Real, View, ViewMut};
+use mamba_rl::device::{Kind, Real, View, ViewMut};
 use mamba_rl::ops::Backend;
 use mamba_rl::params::{ParamLayout, Params};
 use rand::RngExt;

@@ -43,7 +43,7 @@ impl Sizes {
 pub fn check(case: &Case) {
     match case.precision {
         Precision::F64 => in_double(case),
-        _ => through_the_learner(case, Cpu::default()),
+        _ => through_the_learner(case, Cpu::<f32>::default()),
     }
 }
 
