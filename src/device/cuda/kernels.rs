@@ -151,8 +151,9 @@ impl Modules {
             CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Error::Device {
                 device: core.name.clone(),
                 problem: format!(
-                    "NVRTC {}.{} writes a PTX that the driver (CUDA {}.{}) does not know: update the driver or use an older NVRTC",
-                    nvrtc.0, nvrtc.1, driver.0, driver.1
+                    "kernels/{}.cu: NVRTC {}.{} writes a PTX that the driver (CUDA {}.{}) does not know: update the driver or use an \
+                     older NVRTC",
+                    source.file, nvrtc.0, nvrtc.1, driver.0, driver.1
                 ),
             },
             CUDA_ERROR_INVALID_PTX => kernel_error(source, format!("the driver cannot read what NVRTC {}.{} wrote", nvrtc.0, nvrtc.1)),
