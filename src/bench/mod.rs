@@ -4,6 +4,8 @@
 //! is what the code can do and the median is what it got.
 
 pub mod counts;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod machine;
 mod report;
 mod workload;
@@ -37,6 +39,9 @@ pub const SHAPES: [Shape; 3] = [
     Shape { name: "S1", d_input: 64, d_model: 128, n_layers: 2, batch: 32, time: 60 },
     Shape { name: "S2", d_input: 64, d_model: 256, n_layers: 4, batch: 32, time: 120 },
 ];
+
+/// A shape for GPUs: what a CPU takes seconds for.
+pub const S3: Shape = Shape { name: "S3", d_input: 512, d_model: 512, n_layers: 6, batch: 64, time: 120 };
 
 /// Pieces that a batch is cut into: the default of `train.shards`.
 pub const SHARDS: usize = 4;

@@ -2,6 +2,7 @@
 //! Every message names the keys involved, what was found and what was expected.
 
 use super::{Config, ReplayLayout, Suggested};
+use crate::device::Choice;
 use crate::error::{Error, Result};
 
 impl Config {
@@ -139,13 +140,9 @@ impl Config {
                            with discrete actions (`mamba-rl envs` lists them)";
             return Err(Error::Usage(problem.into()));
         }
-        if t.device.starts_with("cuda") {
-            return Err(Error::Device {
-                device: t.device.clone(),
-                problem: "this build has no CUDA support; devices present: cpu; use --device cpu or auto".into(),
-            });
-        }
-        if t.precision != "f32" {
+        let device = Choice::new(&t.device)?;
+        device.check()?;
+        if t.precision != "f32" && device == Choice::Cpu {
             let problem = format!(
                 "is \"{}\", but `train.device` \"{}\" runs on the CPU, which computes in f32; use --precision f32",
                 t.precision, t.device

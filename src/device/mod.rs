@@ -1,11 +1,13 @@
 //! Where numbers live. A [`Device`] owns flat buffers and moves them to and from the host; what is computed with them
 //! is the business of `ops`. Buffers have no shape: a shape travels beside them, and a [`View`] names a range of one.
 
+mod choice;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod simd;
 
+pub use choice::{Choice, gpus};
 pub use cpu::{Cpu, Real};
 pub(crate) use cpu::{host_mask, is_set};
 pub use simd::{Isa, Simd};

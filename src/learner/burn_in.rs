@@ -11,16 +11,15 @@ use crate::ops::Backend;
 use crate::params::Params;
 use crate::replay::SequenceBatch;
 
-/// L2  the first `burn_in` slots through both networks.
+/// L2  the first `burn_in` slots through both networks. `late` is of [`late_starts`].
 pub(super) fn burn_in<D: Backend>(
     dev: &D,
     net: &QNetwork<D>,
-    online: &Params<D>,
-    target: &Params<D>,
+    [online, target]: [&Params<D>; 2],
     shard: &mut Shard<D>,
     batch: &SequenceBatch,
+    late: &[(usize, usize)],
 ) -> Result<()> {
-    let late = late_starts(shard, batch);
     let mut from = 0;
     for &(slot, _) in late.iter().chain([&(shard.burn_in, 0)]) {
         if slot > from {
@@ -37,7 +36,7 @@ pub(super) fn burn_in<D: Backend>(
 }
 
 /// (first real slot, row of the shard) of rows that are padded on the left and not cleared there, by slot.
-fn late_starts<D: Backend>(shard: &Shard<D>, batch: &SequenceBatch) -> Vec<(usize, usize)> {
+pub(super) fn late_starts<D: Backend>(shard: &Shard<D>, batch: &SequenceBatch) -> Vec<(usize, usize)> {
     let mut late = Vec::new();
     for (i, row) in shard.rows.clone().enumerate() {
         let first = (0..=shard.burn_in).find(|&t| batch.valid_obs[batch.at(t, row)] != 0);

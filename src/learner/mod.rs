@@ -3,11 +3,13 @@
 
 mod burn_in;
 mod delta_q;
+mod loss_scale;
 mod r2d2;
 mod shards;
 mod target_network;
 mod td;
 
+pub use loss_scale::LossScale;
 pub use r2d2::{R2d2, R2d2Config};
 pub use target_network::TargetUpdate;
 
@@ -45,6 +47,8 @@ pub struct LearnerState {
     pub updates: u64,
     /// Updates that were skipped.
     pub skipped: u64,
+    /// Where the device has one; the default where a run goes on with f16 that did not begin with it.
+    pub loss_scale: Option<LossScale>,
 }
 
 /// What the training loop needs from an agent's learner.

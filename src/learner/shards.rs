@@ -5,7 +5,7 @@
 use mamba_rl_envs::{ActionRef, ObsRef};
 
 use crate::backbone::{SeqShape, Sequence, State};
-use crate::device::{Device, Kind, View, ViewMut};
+use crate::device::{Device, Key, Kind, View, ViewMut};
 use crate::error::Result;
 use crate::network::{InputLayout, Previous, QNetwork, Workspace};
 use crate::ops::Backend;
@@ -43,6 +43,7 @@ pub(super) struct Host {
     pub q_online: Vec<f32>,
     pub q_target: Vec<f32>,
     pub g_q: Vec<f32>,
+    spare: Vec<f32>,
 }
 
 /// One run of rows.
@@ -60,6 +61,10 @@ pub(super) struct Shard<D: Backend> {
     pub grads: D::Tensor,
     pub host: Host,
     pub td: super::td::TdRows,
+    /// L2 and L3 as the device recorded them.
+    pub unrolling: D::Recording,
+    /// L7 likewise.
+    pub learning: D::Recording,
     /// How the last step ended.
     pub done: Result<()>,
 }
@@ -87,6 +92,8 @@ impl<D: Backend> Shard<D> {
             grads: dev.zeros(net.layout().len(), Kind::Full)?,
             host: Host::default(),
             td: super::td::TdRows::default(),
+            unrolling: D::Recording::default(),
+            learning: D::Recording::default(),
             done: Ok(()),
         })
     }
@@ -126,7 +133,20 @@ impl<D: Backend> Shard<D> {
         dev.upload(&host.features, ViewMut::new(&mut self.slots.x, 0, s * b * d))?;
         dev.upload_mask(&host.reset, &mut self.slots.reset)?;
         dev.upload_mask(&host.valid, &mut self.slots.valid)?;
-        (0..self.rows.len()).try_for_each(|i| self.write_state(dev, net, batch, i))
+        let n = crate::backbone::state_len(net.state_layout());
+        let rows = self.rows.clone().map(|row| &batch.state[row * n..(row + 1) * n]);
+        self.online_state.write_rows(dev, net.state_layout(), rows.clone(), &mut self.host.spare)?;
+        self.target_state.write_rows(dev, net.state_layout(), rows, &mut self.host.spare)
+    }
+
+    /// Forgets what was recorded: a buffer has moved.
+    pub fn forget(&mut self) {
+        (self.unrolling, self.learning) = (D::Recording::default(), D::Recording::default());
+    }
+
+    /// What tells one recording of this shard from another.
+    pub fn key(&self) -> Key {
+        [self.slots_n, self.burn_in, self.rows.len(), 0]
     }
 
     /// The stored state of the shard's row i into both networks' states.

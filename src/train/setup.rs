@@ -11,10 +11,13 @@ use crate::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use crate::backbone::{SeqShape, state_len};
 use crate::checkpoint;
 use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, StateType};
-use crate::device::{Cpu, Simd};
+#[cfg(feature = "cuda")]
+use crate::device::cuda::{Cuda, CudaConfig, default_cache};
+use crate::device::{Choice, Cpu, Simd};
 use crate::error::{Error, Result};
-use crate::learner::{R2d2, R2d2Config, TargetUpdate};
+use crate::learner::{Learner, R2d2, R2d2Config, TargetUpdate};
 use crate::network::{Description, cut};
+use crate::ops::Backend;
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
 use crate::value::td_error;
 
@@ -39,20 +42,20 @@ pub struct Footprint {
     pub state_bytes_per_sequence: u64,
 }
 
-/// The parts of a run on the CPU.
+/// The parts of a run.
 pub struct Parts {
     /// The task.
     pub spec: EnvSpec,
     /// The network in words.
     pub description: Description,
-    /// Device of learner and actor.
+    /// Device of actor and evaluation.
     pub dev: Cpu,
     /// Training copies.
     pub envs: VecEnv,
     /// Stored sequences.
     pub replay: SharedReplay,
-    /// Updates.
-    pub learner: R2d2<Cpu>,
+    /// Updates, on the run's device.
+    pub learner: Box<dyn Learner>,
     /// Acting.
     pub actor: Actor<Cpu>,
 }
@@ -203,6 +206,43 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
     checkpoint::load_weights(&dir, ours.build::<Cpu>()?.layout())
 }
 
+/// The learner on the run's device, at the weights `values` `[parameters]`.
+///
+/// # Errors
+/// `Config` naming the field, device errors.
+fn learner(config: &Config, description: &Description, values: &[f32]) -> Result<Box<dyn Learner>> {
+    let device = Choice::new(&config.train.device)?;
+    device.check()?;
+    match device {
+        #[cfg(feature = "cuda")]
+        Choice::Cuda(ordinal) => {
+            learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, values)
+        }
+        _ => learner_on(cpu(config)?, config, description, values),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_config(config: &Config, ordinal: usize) -> Result<CudaConfig> {
+    let t = &config.train;
+    let cache = match t.kernel_cache.as_str() {
+        "auto" => default_cache(),
+        "off" => None,
+        folder => Some(folder.into()),
+    };
+    Ok(CudaConfig { ordinal, precision: t.precision.parse()?, tf32: t.tf32, graphs: t.graphs, cache })
+}
+
+fn learner_on<D: Backend>(
+    dev: D,
+    config: &Config,
+    description: &Description,
+    values: &[f32],
+) -> Result<Box<dyn Learner>> {
+    let net = description.build::<D>()?;
+    Ok(Box::new(R2d2::new(dev, net, description.input(), learner_config(config), values)?))
+}
+
 impl Parts {
     /// Everything at step 0, weights drawn from the seed or taken from `weights`.
     ///
@@ -226,9 +266,8 @@ impl Parts {
         let replay = Arc::new(Mutex::new(SequenceReplay::new(replay_spec, replay_config(config))?));
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
-        let net_actor = description.build::<Cpu>()?;
-        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config, 0), &values, copies, shards, rng)?;
-        let learner = R2d2::new(dev, net, input, learner_config(config), &values)?;
+        let actor = Actor::new(dev, net, input, actor_config(config, 0), &values, copies, shards, rng)?;
+        let learner = learner(config, &description, &values)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
 }
@@ -297,10 +336,6 @@ pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let states = if whole { 0 } else { config.replay.capacity / period + config.env.num_envs };
     let bytes = |n: usize| n as u64;
     let replay_bytes = bytes(config.replay.capacity) * bytes(per_step) + bytes(states) * bytes(state_bytes);
-    if config.train.precision != "f32" {
-        let problem = format!("is `{}`, but the CPU computes in f32", config.train.precision);
-        return Err(Error::config("train.precision", problem));
-    }
     Ok(Footprint {
         parameters: net.layout().len(),
         replay_bytes,

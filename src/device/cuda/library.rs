@@ -45,6 +45,12 @@ pub fn probe() -> Result<Found> {
     Ok(Found { driver: version(driver, 10), nvrtc: nvrtc_version(), gpus })
 }
 
+/// The oldest driver in words.
+pub fn required() -> String {
+    let (major, minor) = version(OLDEST_DRIVER, 10);
+    format!("a driver for CUDA {major}.{minor} or newer")
+}
+
 /// The driver works, is new enough and has a GPU; NVRTC and cuBLAS are there.
 pub(super) fn require(device: &str) -> Result<()> {
     // SAFETY: these three only open and close a library by its name.
@@ -57,13 +63,14 @@ pub(super) fn require(device: &str) -> Result<()> {
     };
     if let Some((name, _)) = present.iter().find(|p| !p.1) {
         let mend = "install it or put its folder on the library path, or use --device cpu";
-        return Err(Error::Device { device: device.into(), problem: format!("{name} was not found; {mend}") });
+        let problem = format!("{name} was not found, {} is needed: {mend}", required());
+        return Err(Error::Device { device: device.into(), problem });
     }
     result::init().map_err(|e| refused(device, "starting the driver", e))?;
     let found = driver_version(device)?;
     if found < OLDEST_DRIVER {
-        let ((major, minor), (want, _)) = (version(found, 10), version(OLDEST_DRIVER, 10));
-        let problem = format!("the driver supports CUDA {major}.{minor}, {want}.0 or newer is needed: update the driver");
+        let (major, minor) = version(found, 10);
+        let problem = format!("the driver supports CUDA {major}.{minor}, {} is needed: update the driver", required());
         return Err(Error::Device { device: device.into(), problem });
     }
     Ok(())

@@ -22,7 +22,7 @@ pub use blas::Mat;
 pub use graph::Recordings;
 pub use kernels::{Kernel, Source, default_cache};
 pub use launch::{Argument, ArgumentTuple, Arguments, Grid, Int, THREADS, int};
-pub use library::{Found, Gpu, probe};
+pub use library::{Found, Gpu, probe, required};
 pub use tensor::{Mask, Pointer, Range, Store, Tensor, full, mask, slot, small};
 
 use blas::Blas;
@@ -207,6 +207,22 @@ impl Cuda {
     /// `Driver`: what went wrong in the work.
     pub fn synchronize(&self) -> Result<()> {
         self.inner.core.synchronize()
+    }
+
+    /// Milliseconds that the GPU takes from the first to the last work that `work` asks for.
+    ///
+    /// # Errors
+    /// Those of `work`; `Driver`.
+    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f32> {
+        let core = &self.inner.core;
+        core.enter_outside_graph("measuring time")?;
+        let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let mark = || core.stream.record_event(flags).map_err(core.failed("measuring time"));
+        let begun = mark()?;
+        work()?;
+        let ended = mark()?;
+        // waits for `ended`
+        begun.elapsed_ms(&ended).map_err(core.failed("measuring time"))
     }
 
     /// `len` floats of working memory for one op. An op asks once.

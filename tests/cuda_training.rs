@@ -1,0 +1,180 @@
+//! Learning on CUDA beside learning on the CPU: the same batches, updates and losses; graphs change nothing; a run goes on
+//! on the other device; f16 skips and counts what overflows; memory stays where it is.
+#![cfg(feature = "cuda")]
+
+#[path = "support/cuda.rs"]
+mod device;
+mod support;
+
+use mamba_rl::device::cuda::{Cuda, CudaConfig};
+use mamba_rl::device::{Cpu, Device, Precision};
+use mamba_rl::learner::{Learner, LearnerState, R2d2, R2d2Config, TargetUpdate, Update};
+use mamba_rl::ops::Backend;
+use mamba_rl::replay::SequenceBatch;
+
+use support::rig::{Rig, Setup, window};
+
+/// A prefilled replay: batches of the same few shapes, and the learner that they are for.
+struct Fixed {
+    rig: Rig,
+    config: R2d2Config,
+    batches: Vec<SequenceBatch>,
+}
+
+impl Fixed {
+    /// A small Mamba on RepeatPrevious; windows with burn-in, drawn alike.
+    fn new() -> Self {
+        let mut setup = Setup::task("popgym-RepeatPreviousEasy-v0");
+        setup.replay = window(4, 8, 4);
+        setup.learner = R2d2Config {
+            lr_backbone: 1e-3,
+            lr_heads: 1e-3,
+            weight_decay: 1e-2,
+            grad_clip: Some(1.0),
+            warmup: 10,
+            reward_scale: 10.0,
+            target: TargetUpdate::Soft(0.02),
+            shards: 1,
+            ..setup.learner
+        };
+        let config = setup.learner.clone();
+        let mut rig = Rig::new(&setup);
+        rig.steps(120);
+        let mut batches = Vec::new();
+        for _ in 0..8 {
+            let mut batch = SequenceBatch::new();
+            rig.replay.sample(4, &mut rig.rng, &mut batch).unwrap();
+            batches.push(batch);
+        }
+        Fixed { rig, config, batches }
+    }
+
+    fn learner<D: Backend>(&self, dev: D) -> R2d2<D> {
+        let d = &self.rig.description;
+        R2d2::new(dev, d.build::<D>().unwrap(), d.input(), self.config.clone(), &self.rig.values).unwrap()
+    }
+
+    /// Updates `from..to`, batch by batch in turn.
+    fn updates(&self, learner: &mut dyn Learner, from: usize, to: usize) -> Vec<Update> {
+        (from..to).map(|i| learner.update(&self.batches[i % self.batches.len()]).unwrap()).collect()
+    }
+}
+
+fn cuda(precision: Precision, graphs: bool) -> Cuda {
+    Cuda::open(CudaConfig { graphs, ..device::config(precision) }).unwrap()
+}
+
+fn bits(state: &LearnerState) -> Vec<u32> {
+    [&state.params, &state.target, &state.m, &state.v].into_iter().flatten().map(|x| x.to_bits()).collect()
+}
+
+/// Largest |a − b| / |b| of the losses.
+fn distance(a: &[Update], b: &[Update]) -> f64 {
+    a.iter().zip(b).fold(0.0, |m, (a, b)| f64::max(m, (a.loss - b.loss).abs() / b.loss.abs()))
+}
+
+#[test]
+fn losses_are_the_cpu_s_and_graphs_change_no_bit() {
+    let fixed = Fixed::new();
+    let mut cpu = fixed.learner(Cpu::default());
+    let on_cpu = fixed.updates(&mut cpu, 0, 200);
+    assert!(on_cpu[192..].iter().map(|u| u.loss).sum::<f64>() < 0.5 * on_cpu[..8].iter().map(|u| u.loss).sum::<f64>());
+
+    let mut runs = Vec::new();
+    for graphs in [true, true, false] {
+        let dev = cuda(Precision::F32, graphs);
+        let mut learner = fixed.learner(dev.clone());
+        let updates = fixed.updates(&mut learner, 0, 200);
+        let far = distance(&updates, &on_cpu);
+        assert!(far <= 1e-3, "losses differ by {far:e}");
+        let launched = dev.launches().graphs;
+        assert_eq!(launched > 300, graphs, "{launched} graph launches");
+        runs.push((updates, bits(&learner.save().unwrap())));
+    }
+    assert!(runs[0] == runs[1], "two runs differ");
+    assert!(runs[0] == runs[2], "graphs change the result");
+}
+
+#[test]
+fn a_run_goes_on_on_the_other_device() {
+    let fixed = Fixed::new();
+    let mut whole = fixed.learner(Cpu::default());
+    let want = fixed.updates(&mut whole, 0, 60);
+    let mut first = fixed.learner(Cpu::default());
+    let mut got = fixed.updates(&mut first, 0, 20);
+    let mut second = fixed.learner(cuda(Precision::F32, true));
+    second.restore(&first.save().unwrap()).unwrap();
+    assert_eq!(bits(&second.save().unwrap()), bits(&first.save().unwrap()));
+    got.extend(fixed.updates(&mut second, 20, 40));
+    let mut third = fixed.learner(Cpu::default());
+    third.restore(&second.save().unwrap()).unwrap();
+    got.extend(fixed.updates(&mut third, 40, 60));
+    assert_eq!(third.updates(), 60);
+    let far = distance(&got, &want);
+    assert!(far <= 1e-3, "losses differ by {far:e}");
+}
+
+#[test]
+fn sixteen_bits_learn_as_well() {
+    let fixed = Fixed::new();
+    let on_cpu = fixed.updates(&mut fixed.learner(Cpu::default()), 0, 100);
+    let mean = |u: &[Update]| u.iter().map(|u| u.loss).sum::<f64>() / u.len() as f64;
+    for precision in [Precision::Bf16, Precision::F16] {
+        let mut learner = fixed.learner(cuda(precision, true));
+        let updates = fixed.updates(&mut learner, 0, 100);
+        assert!(updates.iter().all(|u| u.loss.is_finite() && !u.skipped), "{precision}");
+        let (got, want) = (mean(&updates[92..]), mean(&on_cpu[92..]));
+        assert!((got - want).abs() <= 0.1 * want, "{precision}: {got} and {want}");
+        assert_eq!(learner.save().unwrap().loss_scale.is_some(), precision == Precision::F16);
+    }
+}
+
+#[test]
+fn f16_skips_what_overflows_and_goes_on() {
+    let fixed = Fixed::new();
+    let mut learner = fixed.learner(cuda(Precision::F16, true));
+    fixed.updates(&mut learner, 0, 4);
+    let before = learner.save().unwrap();
+    let mut bad = fixed.batches[0].clone();
+    bad.reward.iter_mut().for_each(|r| *r = 3e37);
+    let update = learner.update(&bad).unwrap();
+    let after = learner.save().unwrap();
+    assert!(update.skipped && !update.grad_norm.is_finite());
+    assert_eq!((learner.skipped(), after.updates), (1, before.updates));
+    assert_eq!(bits(&after), bits(&before));
+    let (scale, halved) = (before.loss_scale.unwrap().scale, after.loss_scale.unwrap().scale);
+    assert_eq!(halved, scale / 2.0);
+    let next = learner.update(&fixed.batches[1]).unwrap();
+    assert!(!next.skipped && next.loss.is_finite());
+    assert_ne!(bits(&learner.save().unwrap()), bits(&after));
+}
+
+#[test]
+fn memory_stays_where_it_is() {
+    let fixed = Fixed::new();
+    let dev = cuda(Precision::F32, true);
+    let mut learner = fixed.learner(dev.clone());
+    fixed.updates(&mut learner, 0, 20);
+    let before = dev.bytes();
+    fixed.updates(&mut learner, 20, 120);
+    assert_eq!(dev.bytes(), before);
+    let opened = cuda(Precision::F32, true);
+    let empty = opened.bytes();
+    drop(fixed.learner(opened.clone()));
+    assert_eq!(opened.bytes(), empty);
+    assert_eq!(opened.name(), "cuda:0");
+}
+
+/// After recording, a step is two graphs, the target's blend, and what moves numbers.
+#[test]
+fn a_recorded_step_is_two_launches() {
+    let fixed = Fixed::new();
+    let dev = cuda(Precision::F32, true);
+    let mut learner = fixed.learner(dev.clone());
+    let same = |learner: &mut R2d2<Cuda>, n: usize| (0..n).for_each(|_| drop(learner.update(&fixed.batches[0]).unwrap()));
+    same(&mut learner, 2);
+    let before = dev.launches();
+    same(&mut learner, 5);
+    let used = dev.launches().since(before);
+    assert_eq!((used.graphs, used.work()), (10, 5), "{used:?}");
+}
