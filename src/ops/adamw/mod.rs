@@ -6,6 +6,8 @@
 //! buffer of the device, [`Control`], so that the update can be recorded once and repeated.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

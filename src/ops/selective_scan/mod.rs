@@ -5,6 +5,8 @@
 // Deviation: B is discretised as Δ·B (Euler), as in the official Mamba code; the paper's Eq. 4 has the exact form.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub(super) mod cuda;
 mod fast;
 
 use super::Check;
