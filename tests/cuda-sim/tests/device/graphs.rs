@@ -3,7 +3,9 @@
 use crate::rig::{close, config, context, launch, module, numbers, simulated};
 use crate::{child, rig};
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, sys as blas_sys};
-use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::sys::{
+    CUevent_flags, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError};
 use std::sync::Arc;
 
@@ -30,7 +32,8 @@ fn a_graph_runs_a_kernel_and_a_product() {
     let (mut x, mut y) = (s.clone_htod(&numbers(100, 1)).unwrap(), s.alloc_zeros::<f32>(100).unwrap());
     let (blas, mut c) = (CudaBlas::new(s.clone()).unwrap(), s.alloc_zeros::<f32>(100).unwrap());
     let op = blas_sys::cublasOperation_t::CUBLAS_OP_N;
-    let square = GemmConfig { transa: op, transb: op, m: 10, n: 10, k: 10, alpha: 1.0f32, lda: 10, ldb: 10, beta: 0.0, ldc: 10 };
+    let square =
+        GemmConfig { transa: op, transb: op, m: 10, n: 10, k: 10, alpha: 1.0f32, lda: 10, ldb: 10, beta: 0.0, ldc: 10 };
     s.synchronize().unwrap();
     s.begin_capture(MODE).unwrap();
     launch!(s, f, config(1, 128, 0), &mut y, &x, &n).unwrap();
