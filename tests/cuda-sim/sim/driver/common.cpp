@@ -80,7 +80,7 @@ std::string text(const char *format, ...) {
 
 // Reports and settings have a lock of their own: they are used by threads that hold the device's lock and by others.
 static std::mutex small;
-static std::string last_report;
+static std::string &last_report = *new std::string;
 void say(const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -92,7 +92,7 @@ void say(const char *format, ...) {
 }
 
 static std::map<std::string, std::string> &given() {
-  static std::map<std::string, std::string> map;
+  static auto &map = *new std::map<std::string, std::string>;
   return map;
 }
 static std::string get(const char *name) {
@@ -119,7 +119,7 @@ static size_t bytes(const char *name, size_t otherwise) {
   return (size_t)value;
 }
 
-static std::string fail_function;
+static std::string &fail_function = *new std::string;
 static int fail_nth, fail_code, fail_seen;
 void read_settings() {
   settings.devices = number("DEVICES", 1);

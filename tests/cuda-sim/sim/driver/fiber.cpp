@@ -76,7 +76,7 @@ namespace sim {
 
 // One reservation: guard, stack, guard, stack ... Both are SIM_STACK_BYTES long, so every stack is aligned to its size.
 static char *stacks = nullptr;
-static std::vector<int> free_stacks;
+static std::vector<int> &free_stacks = *new std::vector<int>;
 static int made = 0;
 static const size_t SLOT = 2 * SIM_STACK_BYTES;
 

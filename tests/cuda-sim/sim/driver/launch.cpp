@@ -112,8 +112,8 @@ static sim_u64 nth_block(sim_u64 i, sim_u64 n, uint64_t salt) {
 
 int run(Launch &job) {
   need_signal_stack();
-  static std::vector<Fiber> fibers;  // kept between launches
-  static std::vector<int> order;
+  static auto &fibers = *new std::vector<Fiber>;  // kept between launches
+  static auto &order = *new std::vector<int>;
   job.fibers.swap(fibers);
   job.order.swap(order);
   job.n_threads = job.block.x * job.block.y * job.block.z;

@@ -11,8 +11,8 @@
 namespace sim {
 
 static const size_t PAGE = 4096;
-static std::map<uintptr_t, std::unique_ptr<Allocation>> live;
-static std::map<int, size_t> bytes_of;
+static auto &live = *new std::map<uintptr_t, std::unique_ptr<Allocation>>;  // never destroyed, see stream.h
+static auto &bytes_of = *new std::map<int, size_t>;
 static unsigned next_id = 1;
 
 // Kernels walk through several buffers at once: a small table by page spares the search. Pages belong to one

@@ -29,8 +29,8 @@ struct Function {
   const sim_kernel *kernel = nullptr;
   int max_dynamic = 48 * 1024;
 };
-static Handles<Module> modules;
-static Handles<Function> functions;
+static Handles<Module> &modules = *new Handles<Module>;
+static Handles<Function> &functions = *new Handles<Function>;
 
 static void remove_functions(Module &m) {
   for (auto &f : m.functions) functions.remove(f.second);

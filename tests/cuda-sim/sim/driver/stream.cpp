@@ -6,14 +6,14 @@
 
 namespace sim {
 
-Handles<Stream> streams;
-Handles<Event> events;
-Handles<Graph> graphs, execs;
+Handles<Stream> &streams = *new Handles<Stream>;
+Handles<Event> &events = *new Handles<Event>;
+Handles<Graph> &graphs = *new Handles<Graph>, &execs = *new Handles<Graph>;
 bool initialised = false;
 static thread_local bool in_host_function = false;
 
 Device &device(int ordinal) {
-  static std::map<int, Device> devices;
+  static auto &devices = *new std::map<int, Device>;
   Device &d = devices[ordinal];
   if (!d.null_stream) {
     d.null_stream = std::make_shared<Stream>();

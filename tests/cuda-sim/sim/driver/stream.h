@@ -61,9 +61,10 @@ struct Event {
   std::weak_ptr<Capture> capture;  // that one, while it lasts
   size_t captured = 0;
 };
-extern Handles<Stream> streams;
-extern Handles<Event> events;
-extern Handles<Graph> graphs, execs;
+// Never destroyed: threads may still be at work when the process ends.
+extern Handles<Stream> &streams;
+extern Handles<Event> &events;
+extern Handles<Graph> &graphs, &execs;
 
 struct Device {
   int retained = 0, sticky = OK;
