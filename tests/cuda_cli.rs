@@ -116,7 +116,8 @@ fn a_stop_on_cuda_changes_nothing() {
     p.small(&["--run-dir", "whole", "--device", "cuda", "--steps", "512"]);
     p.small(&["--run-dir", "parts", "--device", "cuda", "--set", "checkpoint.every=256"]);
     p.ok(&["train", "--resume", "--run-dir", "parts", "--steps", "512"]);
-    let weights = |run: &str| std::fs::read(p.dir.path().join(run).join("checkpoints/step-512/model.safetensors")).unwrap();
+    let weights =
+        |run: &str| std::fs::read(p.dir.path().join(run).join("checkpoints/step-512/model.safetensors")).unwrap();
     assert!(weights("whole") == weights("parts"));
 }
 

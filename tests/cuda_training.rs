@@ -194,7 +194,8 @@ fn a_recorded_step_is_two_launches() {
     let fixed = Fixed::new();
     let dev = cuda(Precision::F32, true);
     let mut learner = fixed.learner(dev.clone());
-    let same = |learner: &mut R2d2<Cuda>, n: usize| (0..n).for_each(|_| drop(learner.update(&fixed.batches[0]).unwrap()));
+    let same =
+        |learner: &mut R2d2<Cuda>, n: usize| (0..n).for_each(|_| drop(learner.update(&fixed.batches[0]).unwrap()));
     same(&mut learner, 2);
     let before = dev.launches();
     same(&mut learner, 5);

@@ -140,12 +140,7 @@ impl<D: Backend> DeviceNet<D> {
         }
     }
 
-    fn run(
-        &self,
-        data: &Data,
-        state: &HostState,
-        backward: Option<(&[f64], Option<&HostState>)>,
-    ) -> Grads {
+    fn run(&self, data: &Data, state: &HostState, backward: Option<(&[f64], Option<&HostState>)>) -> Grads {
         let (dev, shape) = (&self.dev, SeqShape { time: data.time, batch: data.batch });
         let x = self.tensor(&data.x, Kind::Full);
         let (reset, valid) = (self.mask(&data.reset), self.mask(&data.valid));
