@@ -234,7 +234,10 @@ fn cu_3_devices_without_a_gpu() {
     let p = Place::new();
     let out = p.ok(&["devices"]).out;
     assert!(
-        out.contains("cpu") && out.contains("cores") && out.contains("portable") && out.contains("cuda  not available: "),
+        out.contains("cpu")
+            && out.contains("cores")
+            && out.contains("portable")
+            && out.contains("cuda  not available: "),
         "{out}"
     );
     let d = p.ok(&[SMALL, &["--run-dir", "r", "--device", "auto"]].concat());

@@ -269,7 +269,8 @@ pub enum BackboneConfig {
 pub fn build<D: Backend>(config: &BackboneConfig) -> Result<Box<dyn Backbone<D>>> {
     Ok(match config {
         BackboneConfig::Mamba(c) if c.d_state > D::most_states() => {
-            let problem = format!("is {}, but this device holds at most {} states of a channel", c.d_state, D::most_states());
+            let problem =
+                format!("is {}, but this device holds at most {} states of a channel", c.d_state, D::most_states());
             return Err(Error::config("backbone.d_state", problem));
         }
         BackboneConfig::Mamba(c) => Box::new(Mamba::new(c.clone())?),

@@ -8,9 +8,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+use super::Shape;
 use super::counts::{OpCount, forward, forward_backward};
 use super::workload::{Learning, backbone, numbers};
-use super::Shape;
 use crate::backbone::{Backbone, Mamba, Part, Parts, Scratch, SeqGrad, SeqGradOut, SeqShape, Sequence, State, Tape};
 use crate::device::cuda::{Cuda, Launches, Store};
 use crate::device::{Device, Kind, View, ViewMut};
@@ -210,7 +210,8 @@ pub fn measure(dev: &Cuda, s: Shape, c: &Ceiling, effort: Effort) -> Result<GpuR
     let burn_in = s.time / 3;
     let step = 2.0 * floor(&forward(s, burn_in)) + floor(&forward(s, s.time - burn_in));
     let learnt = Shape { time: s.time - burn_in, ..s };
-    let (learner_step, launches, memory) = learner(dev, s, step + floor(&forward_backward(learnt, learnt.time)), effort)?;
+    let (learner_step, launches, memory) =
+        learner(dev, s, step + floor(&forward_backward(learnt, learnt.time)), effort)?;
     Ok(GpuReport {
         forward: pass(s, false, floor(&forward(s, s.time)))?,
         forward_backward: pass(s, true, floor(&forward_backward(s, s.time)))?,

@@ -47,7 +47,13 @@ pub fn run(asked: &Asked, out: &mut dyn Write) -> Outcome {
             continue;
         }
         if i == 0 {
-            writeln!(out, "{}, compute capability {}.{}", dev.gpu().name, dev.gpu().capability.0, dev.gpu().capability.1)?;
+            writeln!(
+                out,
+                "{}, compute capability {}.{}",
+                dev.gpu().name,
+                dev.gpu().capability.0,
+                dev.gpu().capability.1
+            )?;
         }
         table(precision, &ceiling, &figures, asked.verbose || i == 0, out)?;
     }

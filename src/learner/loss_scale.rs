@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Good updates after which the scale is doubled, as the paper's authors chose.
 const PATIENCE: u32 = 2_000;
-/// Bounds of the scale: 1 does nothing, more than 2²⁴ would only overflow f16 itself.
-const BOUNDS: (f32, f32) = (1.0, 16_777_216.0);
+/// Bounds of the scale, 2⁻²⁴ and 2²⁴: below 1 for gradients that f16 cannot hold as they are.
+const BOUNDS: (f32, f32) = (1.0 / 16_777_216.0, 16_777_216.0);
 
 /// The scale and what leads to its next value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(many, LossScale { scale: 131_072.0, good: 0 });
         let broken = (0..PATIENCE - 1).fold(start, |s, _| s.after(false)).after(true);
         assert_eq!(broken, LossScale { scale: 32_768.0, good: 0 });
-        assert_eq!((0..100).fold(start, |s, _| s.after(true)).scale, 1.0);
+        assert_eq!((0..100).fold(start, |s, _| s.after(true)).scale, 1.0 / 16_777_216.0);
         let highest = (0..20 * PATIENCE).fold(start, |s, _| s.after(false));
         assert_eq!(highest.scale, 16_777_216.0);
     }

@@ -218,9 +218,7 @@ fn learner(config: &Config, description: &Description, values: &[f32]) -> Result
     device.check()?;
     match device {
         #[cfg(feature = "cuda")]
-        Choice::Cuda(ordinal) => {
-            learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, values)
-        }
+        Choice::Cuda(ordinal) => learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, values),
         _ => learner_on(cpu(config)?, config, description, values),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mamba_rl::backbone::{self, Backbone, BackboneConfig, Parts, SeqGrad, SeqGradOut, SeqShape, Sequence, State};
-use mamba_rl::device::{Kind, Real, View, ViewMut};
+use mamba_rl::device::{Kind, Precision, Real, View, ViewMut};
 use mamba_rl::ops::Backend;
 use mamba_rl::params::{ParamLayout, Params};
 use rand::RngExt;
@@ -41,6 +41,33 @@ impl<F: Real> Unrolled for Net<F> {
     }
     fn gradients(&self, data: &Data, state: &HostState, g_y: &[f64], g_state: Option<&HostState>) -> Grads {
         Net::gradients(self, data, state, g_y, g_state)
+    }
+}
+
+/// A network whose weights are rounded as they are set.
+pub struct Rounded<N> {
+    pub net: N,
+    pub round: fn(f64) -> f64,
+}
+
+impl<N: Unrolled> Unrolled for Rounded<N> {
+    fn names(&self) -> Vec<String> {
+        self.net.names()
+    }
+    fn set(&mut self, name: &str, values: &[f64]) {
+        self.net.set(name, &values.iter().map(|&x| (self.round)(x)).collect::<Vec<_>>());
+    }
+    fn part<'a>(&self, flat: &'a [f64], name: &str) -> &'a [f64] {
+        self.net.part(flat, name)
+    }
+    fn zero_state(&self, batch: usize) -> HostState {
+        self.net.zero_state(batch)
+    }
+    fn unroll(&self, data: &Data, state: &mut HostState) -> Vec<f64> {
+        self.net.unroll(data, state)
+    }
+    fn gradients(&self, data: &Data, state: &HostState, g_y: &[f64], g_state: Option<&HostState>) -> Grads {
+        self.net.gradients(data, state, g_y, g_state)
     }
 }
 
@@ -113,12 +140,7 @@ impl<D: Backend> DeviceNet<D> {
         }
     }
 
-    fn run(
-        &self,
-        data: &Data,
-        state: &HostState,
-        backward: Option<(&[f64], Option<&HostState>)>,
-    ) -> Grads {
+    fn run(&self, data: &Data, state: &HostState, backward: Option<(&[f64], Option<&HostState>)>) -> Grads {
         let (dev, shape) = (&self.dev, SeqShape { time: data.time, batch: data.batch });
         let x = self.tensor(&data.x, Kind::Full);
         let (reset, valid) = (self.mask(&data.reset), self.mask(&data.valid));
@@ -193,7 +215,21 @@ impl<D: Backend> Unrolled for DeviceNet<D> {
         out.y
     }
 
+    /// In f16 with the loss scaled down until nothing overflows, as the learner does.
     fn gradients(&self, data: &Data, state: &HostState, g_y: &[f64], g_state: Option<&HostState>) -> Grads {
-        self.run(data, state, Some((g_y, g_state)))
+        let mut scale = 1.0;
+        loop {
+            let scaled = |x: &[f64]| x.iter().map(|x| x * scale).collect::<Vec<_>>();
+            let g_state = g_state.map(|g| g.iter().map(|part| scaled(part)).collect());
+            let mut out = self.run(data, state, Some((&scaled(g_y), g_state.as_ref())));
+            if self.dev.precision() == Precision::F16 && scale > 1e-6 && out.params.iter().any(|g| !g.is_finite()) {
+                scale /= 2.0;
+                continue;
+            }
+            for g in out.params.iter_mut().chain(&mut out.x).chain(out.state.iter_mut().flatten()) {
+                *g /= scale;
+            }
+            return out;
+        }
     }
 }

@@ -132,7 +132,8 @@ impl Cuda {
         if m == 0 || n == 0 {
             return Ok(());
         }
-        let refuse = |problem: String| Error::Driver { device: core.name.clone(), doing: "cuBLAS: a product".into(), problem };
+        let refuse =
+            |problem: String| Error::Driver { device: core.name.clone(), doing: "cuBLAS: a product".into(), problem };
         let size = |x: usize| i32::try_from(x).map_err(|_| refuse(format!("a size of {x} is over {}", i32::MAX)));
         let (one, old) = (1.0f32, if add { 1.0f32 } else { 0.0 });
         let compute = match self.inner.blas.tf32 && a.at.store == Store::F32 {

@@ -151,11 +151,14 @@ impl Modules {
             CUDA_ERROR_UNSUPPORTED_PTX_VERSION => Error::Device {
                 device: core.name.clone(),
                 problem: format!(
-                    "NVRTC {}.{} writes a PTX that the driver (CUDA {}.{}) does not know: update the driver or use an older NVRTC",
-                    nvrtc.0, nvrtc.1, driver.0, driver.1
+                    "kernels/{}.cu: NVRTC {}.{} writes a PTX that the driver (CUDA {}.{}) does not know: update the driver or use an \
+                     older NVRTC",
+                    source.file, nvrtc.0, nvrtc.1, driver.0, driver.1
                 ),
             },
-            CUDA_ERROR_INVALID_PTX => kernel_error(source, format!("the driver cannot read what NVRTC {}.{} wrote", nvrtc.0, nvrtc.1)),
+            CUDA_ERROR_INVALID_PTX => {
+                kernel_error(source, format!("the driver cannot read what NVRTC {}.{} wrote", nvrtc.0, nvrtc.1))
+            }
             _ => kernel_error(source, format!("loading: {}", said(e))),
         }
     }
@@ -221,7 +224,8 @@ fn write(file: &Path, ptx: &str) -> Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(|e| Error::io("creating", folder, e))?;
     let aside = file.with_extension(format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    let done = std::fs::write(&aside, format!("{MAGIC}\n{}\n{ptx}", checksum(ptx))).and_then(|()| std::fs::rename(&aside, file));
+    let done = std::fs::write(&aside, format!("{MAGIC}\n{}\n{ptx}", checksum(ptx)))
+        .and_then(|()| std::fs::rename(&aside, file));
     done.map_err(|e| {
         let _ = std::fs::remove_file(&aside);
         Error::io("writing", file, e)
@@ -246,7 +250,9 @@ mod tests {
         write(&file, ".version 8.0\nbody\n").unwrap();
         assert_eq!(read(&file).as_deref(), Some(".version 8.0\nbody\n"));
         let whole = std::fs::read_to_string(&file).unwrap();
-        for damaged in [whole.replace("body", "b0dy"), whole[..whole.len() - 2].to_owned(), whole.replace("format 1", "format 0")] {
+        for damaged in
+            [whole.replace("body", "b0dy"), whole[..whole.len() - 2].to_owned(), whole.replace("format 1", "format 0")]
+        {
             std::fs::write(&file, damaged).unwrap();
             assert_eq!(read(&file), None);
         }

@@ -184,7 +184,10 @@ impl Cuda {
         };
         // kernels count the threads of the first axis in an `int`
         if grid.blocks[0].saturating_mul(grid.threads[0]) > i32::MAX as usize {
-            return Err(failed(format!("{} blocks of {} threads are more than an int", grid.blocks[0], grid.threads[0])));
+            return Err(failed(format!(
+                "{} blocks of {} threads are more than an int",
+                grid.blocks[0], grid.threads[0]
+            )));
         }
         let function = self.inner.modules.function(core, kernel, store)?;
         let shared = u32::try_from(grid.shared).unwrap_or(u32::MAX);
@@ -201,10 +204,10 @@ impl Cuda {
         }
         core.count(|c| &c.kernels);
         // SAFETY: the caller's promise; the driver reads the arguments before it returns.
-        unsafe {
-            result::launch_kernel(function, blocks, threads, shared, core.raw_stream(), &mut pointers[..list.n])
-        }
-        .map_err(|e| failed(format!("launching {:?} blocks of {:?} threads: {}", grid.blocks, grid.threads, said(e))))
+        unsafe { result::launch_kernel(function, blocks, threads, shared, core.raw_stream(), &mut pointers[..list.n]) }
+            .map_err(|e| {
+                failed(format!("launching {:?} blocks of {:?} threads: {}", grid.blocks, grid.threads, said(e)))
+            })
     }
 }
 

@@ -80,7 +80,8 @@ pub(super) fn require(device: &str) -> Result<()> {
 pub(super) fn driver_version(device: &str) -> Result<i32> {
     let mut found = 0;
     // SAFETY: the pointer is to a number of this frame.
-    unsafe { sys::cuDriverGetVersion(&mut found).result() }.map_err(|e| refused(device, "asking for the driver's version", e))?;
+    unsafe { sys::cuDriverGetVersion(&mut found).result() }
+        .map_err(|e| refused(device, "asking for the driver's version", e))?;
     Ok(found)
 }
 
@@ -126,7 +127,8 @@ pub(super) fn refused(device: &str, doing: &str, e: result::DriverError) -> Erro
     let problem = match e.0 {
         CUDA_ERROR_NO_DEVICE => "the driver finds no GPU; use --device cpu".to_owned(),
         CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
-            "libcuda and the kernel's driver have different versions; restart the machine after a driver update".to_owned()
+            "libcuda and the kernel's driver have different versions; restart the machine after a driver update"
+                .to_owned()
         }
         _ => format!("{doing}: {}", said(e)),
     };

@@ -25,11 +25,11 @@ pub use launch::{Argument, ArgumentTuple, Arguments, Grid, Int, THREADS, int};
 pub use library::{Found, Gpu, probe, required};
 pub use tensor::{Mask, Pointer, Range, Store, Tensor, full, mask, slot, small};
 
+use super::{Device, Key, Kind, Precision, View, ViewMut};
+use crate::error::{Error, Result};
 use blas::Blas;
 use kernels::Modules;
 use memory::{Buffer, Core, Counts, Staging, lock};
-use super::{Device, Key, Kind, Precision, View, ViewMut};
-use crate::error::{Error, Result};
 
 /// How to open a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -137,6 +137,10 @@ pub(in crate::ops) fn check_states(kernel: &str, s: ScanShape) -> Result<()> {
 }
 
 impl SelectiveScan for Cuda {
+    fn most_states() -> usize {
+        MOST_STATES
+    }
+
     fn scan_scratch(s: ScanShape, train: bool) -> usize {
         Cut::of(s).scratch(s, train)
     }

@@ -91,6 +91,11 @@ pub trait SelectiveScan: Device {
     /// Elements of working memory that a call needs.
     fn scan_scratch(s: ScanShape, train: bool) -> usize;
 
+    /// Most states per channel.
+    fn most_states() -> usize {
+        usize::MAX
+    }
+
     /// y, and h moved on.
     ///
     /// # Errors

@@ -78,21 +78,24 @@ pub fn library_dir() -> PathBuf {
 }
 
 /// Sets `CUDA_SIM_<name>` for this process, over the environment. Settings of the driver are read at the first CUDA call.
+/// Does nothing on hardware, like all below: touching the stand-ins there would make them the CUDA of this process.
 pub fn set(name: &str, value: &str) {
-    imp::set(name, value);
+    if available() {
+        imp::set(name, value);
+    }
 }
 
 /// The last line that the device wrote to standard error: kernel, place and reason of the last failure. Empty before.
 pub fn last_report() -> String {
-    imp::last_report()
+    if available() { imp::last_report() } else { String::new() }
 }
 
 /// What the device has done so far.
 pub fn counts() -> Counts {
-    imp::counts()
+    if available() { imp::counts() } else { Counts::default() }
 }
 
 /// Bytes allocated on a device now.
 pub fn used_bytes(device: usize) -> usize {
-    imp::used_bytes(device)
+    if available() { imp::used_bytes(device) } else { 0 }
 }

@@ -1,8 +1,9 @@
 // g++ three times: preprocess, compile, link. In checked mode (the default) the compiler's own instrumentation for
-// ThreadSanitizer and UndefinedBehaviorSanitizer is used without their libraries: the device header defines what it calls.
+// ThreadSanitizer and UndefinedBehaviorSanitizer is used without their libraries: the device header defines what it
+// calls.
 #include "compile.h"
 #include "../driver/module.h"
-#include "headers.inc"              // EMBEDDED: the device headers, written by the build script
+#include "headers.inc"  // EMBEDDED: the device headers, written by the build script
 #include "rewrite.h"
 #include <atomic>
 #include <cerrno>
@@ -95,7 +96,7 @@ static std::string header_folder(const std::string &cache) {
   std::string fresh = folder + "." + unique();
   mkdir(fresh.c_str(), 0700);
   for (auto &h : EMBEDDED) write_file(fresh + "/" + h.name, h.text);
-  if (rename(fresh.c_str(), folder.c_str())) {          // another process was first
+  if (rename(fresh.c_str(), folder.c_str())) {  // another process was first
     for (auto &h : EMBEDDED) unlink((fresh + "/" + h.name).c_str());
     rmdir(fresh.c_str());
   }
@@ -108,13 +109,16 @@ static std::vector<std::string> joined(std::vector<std::string> a, const std::ve
 }
 static std::vector<std::string> code_flags(bool checked, bool contract) {
   std::vector<std::string> out = {
-    "-g1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-strict-aliasing", "-fno-math-errno",
-    "-fno-threadsafe-statics", "-fno-stack-protector", "-fstack-clash-protection" /* no frame jumps over the guard */, "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
-    // loops made into memset and memcpy would escape the checks
-    "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", contract ? "-ffp-contract=fast" : "-ffp-contract=off"};
+      "-g1", "-w", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
+      "-fno-strict-aliasing", "-fno-math-errno", "-fno-threadsafe-statics", "-fno-stack-protector",
+      "-fstack-clash-protection" /* no frame jumps over the guard */, "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
+      // loops made into memset and memcpy would escape the checks
+      "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize",
+      contract ? "-ffp-contract=fast" : "-ffp-contract=off"};
   if (checked) {
     // -O1 alone never contracts a * b + c
-    out = joined(out, {"-O1", "-fexpensive-optimizations", "-fsanitize=thread,bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow"});
+    out = joined(out, {"-O1", "-fexpensive-optimizations",
+                       "-fsanitize=thread,bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow"});
 #if __GNUC__ >= 12
     out = joined(out, {"--param", "tsan-instrument-func-entry-exit=0"});
 #endif
@@ -123,7 +127,8 @@ static std::vector<std::string> code_flags(bool checked, bool contract) {
   }
 #if defined(__x86_64__)
   out.push_back("-fcf-protection=none");
-  if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2")) out = joined(out, {"-mfma", "-mavx2"});   // the GPU contracts too
+  if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2"))
+    out = joined(out, {"-mfma", "-mavx2"});  // the GPU contracts too
 #endif
   return out;
 }
@@ -141,14 +146,28 @@ static std::string base64(const std::string &in) {
 }
 
 // Compiles to `object`; the files in between carry the prefix `mine`.
-static bool build(const Source &source, const Options &options, bool checked, const std::string &cxx, const std::string &headers, const std::string &mine,
-                  const std::string &object, std::string &log) {
-  std::string errors = mine + ".log", own_headers = mine + ".d", cu = mine + ".cu", pre = mine + ".pre", ii = mine + ".ii", o = mine + ".o";
+static bool build(const Source &source, const Options &options, bool checked, const std::string &cxx,
+                  const std::string &headers, const std::string &mine, const std::string &object, std::string &log) {
+  std::string errors = mine + ".log", own_headers = mine + ".d", cu = mine + ".cu", pre = mine + ".pre",
+              ii = mine + ".ii", o = mine + ".o";
   // the line directive makes every message and every report name the .cu file
   write_file(cu, "#include \"cuda_sim.h\"\n#line 1 \"" + source.name + "\"\n" + source.text + "\n");
   std::string arch = std::to_string(options.arch) + "0";
-  std::vector<std::string> preprocess = {cxx, "-std=" + options.standard, "-nostdinc", "-nostdinc++", "-E", "-x", "c++", "-I" + headers, "-D__CUDACC__=1", "-D__CUDACC_RTC__=1",
-                                         "-D__CUDACC_VER_MAJOR__=12", "-D__CUDACC_VER_MINOR__=8", "-D__CUDA_ARCH__=" + arch, "-DCUDA_SIM=1", checked ? "-DCUDA_SIM_CHECKED=1" : "-DCUDA_SIM_CHECKED=0"};
+  std::vector<std::string> preprocess = {cxx,
+                                         "-std=" + options.standard,
+                                         "-nostdinc",
+                                         "-nostdinc++",
+                                         "-E",
+                                         "-x",
+                                         "c++",
+                                         "-I" + headers,
+                                         "-D__CUDACC__=1",
+                                         "-D__CUDACC_RTC__=1",
+                                         "-D__CUDACC_VER_MAJOR__=12",
+                                         "-D__CUDACC_VER_MINOR__=8",
+                                         "-D__CUDA_ARCH__=" + arch,
+                                         "-DCUDA_SIM=1",
+                                         checked ? "-DCUDA_SIM_CHECKED=1" : "-DCUDA_SIM_CHECKED=0"};
   if (!source.headers.empty()) {
     mkdir(own_headers.c_str(), 0700);
     for (auto &h : source.headers) write_file(own_headers + "/" + h.first, h.second);
@@ -158,7 +177,9 @@ static bool build(const Source &source, const Options &options, bool checked, co
   bool good = !run(preprocess, errors);
   if (good) {
     write_file(ii, rewrite(read_file(pre)));
-    good = !run(joined(joined({cxx, "-std=" + options.standard}, code_flags(checked, options.contract)), {"-x", "c++-cpp-output", "-c", ii, "-o", o}), errors) &&
+    good = !run(joined(joined({cxx, "-std=" + options.standard}, code_flags(checked, options.contract)),
+                       {"-x", "c++-cpp-output", "-c", ii, "-o", o}),
+                errors) &&
            // without start files: they would put a variable of their own beside the shared arrays
            !run({cxx, "-shared", "-nostartfiles", "-Wl,-z,now", o, "-o", object, "-lm"}, errors);
   }
@@ -185,7 +206,8 @@ bool compile(const Source &source, const Options &options, std::string &module, 
     if (!good || rename(fresh.c_str(), object.c_str())) unlink(fresh.c_str());
     if (!good) return false;
   }
-  module = std::string(SIM_MODULE_MAGIC) + "\n// name " + source.name + "\n// toolkit 12080\n// target " + std::to_string(options.arch) + "\n// bytes " +
-           std::to_string(image.size()) + "\n// hash " + hex(hash_of(image)) + "\n// image\n" + base64(image);
+  module = std::string(SIM_MODULE_MAGIC) + "\n// name " + source.name + "\n// toolkit 12080\n// target " +
+           std::to_string(options.arch) + "\n// bytes " + std::to_string(image.size()) + "\n// hash " +
+           hex(hash_of(image)) + "\n// image\n" + base64(image);
   return true;
 }

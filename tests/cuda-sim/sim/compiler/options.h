@@ -4,9 +4,9 @@
 #include <vector>
 
 struct Options {
-  int arch = 52;                           // NVRTC's own default
-  bool contract = true;                    // a * b + c in one rounding, nvcc's default
-  std::vector<std::string> forwarded;      // -I and -D, as arguments of g++
+  int arch = 52;                       // NVRTC's own default
+  bool contract = true;                // a * b + c in one rounding, nvcc's default
+  std::vector<std::string> forwarded;  // -I and -D, as arguments of g++
   std::string standard = "c++17";
 };
 // False, and a log in NVRTC's words, for an option that NVRTC does not know.

@@ -16,11 +16,12 @@
 namespace {
 
 // Markers that the device header's qualifiers expand to.
-const char SHARED[] = "__sim_shared__", VARIABLE[] = "__sim_device__", GLOBAL[] = "__sim_global__", BOUNDS[] = "__sim_launch_bounds__";
+const char SHARED[] = "__sim_shared__", VARIABLE[] = "__sim_device__", GLOBAL[] = "__sim_global__",
+           BOUNDS[] = "__sim_launch_bounds__";
 
 struct Token {
   size_t from, to;
-  bool word;                       // identifier, keyword or number
+  bool word;  // identifier, keyword or number
 };
 
 class Rewriter {
@@ -32,14 +33,19 @@ class Rewriter {
   const std::string &text_;
   std::vector<Token> tokens_;
   std::string out_;
-  size_t copied_ = 0;              // text up to here is in out_
-  struct Kernel { std::string name, bounds; };
+  size_t copied_ = 0;  // text up to here is in out_
+  struct Kernel {
+    std::string name, bounds;
+  };
   std::vector<Kernel> kernels_;
 
   void scan();
-  std::string word(size_t i) const { return i < tokens_.size() ? text_.substr(tokens_[i].from, tokens_[i].to - tokens_[i].from) : ""; }
+  std::string word(size_t i) const {
+    return i < tokens_.size() ? text_.substr(tokens_[i].from, tokens_[i].to - tokens_[i].from) : "";
+  }
   bool is(size_t i, const char *what) const {
-    return i < tokens_.size() && tokens_[i].to - tokens_[i].from == strlen(what) && !text_.compare(tokens_[i].from, strlen(what), what);
+    return i < tokens_.size() && tokens_[i].to - tokens_[i].from == strlen(what) &&
+           !text_.compare(tokens_[i].from, strlen(what), what);
   }
   // The token after the bracket that closes the one at i.
   size_t behind(size_t i) const {
@@ -55,7 +61,7 @@ class Rewriter {
     if (is(i, "__attribute__") || is(i, "alignas") || is(i, BOUNDS)) return behind(i + 1);
     return i;
   }
-  void replace(size_t from, size_t to, const std::string &by) {   // bytes of text_
+  void replace(size_t from, size_t to, const std::string &by) {  // bytes of text_
     out_.append(text_, copied_, from - copied_);
     out_ += by;
     copied_ = to;
@@ -65,7 +71,7 @@ class Rewriter {
   void variable(size_t i, size_t declaration);
   void kernel(size_t i, bool c_linkage);
   size_t take_bounds(size_t i);
-  std::string bounds_ = "0";       // of the kernel whose qualifiers are being read
+  std::string bounds_ = "0";  // of the kernel whose qualifiers are being read
 };
 
 void Rewriter::scan() {
@@ -73,16 +79,29 @@ void Rewriter::scan() {
   bool line_start = true;
   while (i < n) {
     unsigned char c = (unsigned char)text_[i];
-    if (c == '\n') { line_start = true; ++i; continue; }
-    if (isspace(c)) { ++i; continue; }
-    if (c == '#' && line_start) { while (i < n && text_[i] != '\n') ++i; continue; }   // line markers, pragmas
+    if (c == '\n') {
+      line_start = true;
+      ++i;
+      continue;
+    }
+    if (isspace(c)) {
+      ++i;
+      continue;
+    }
+    if (c == '#' && line_start) {
+      while (i < n && text_[i] != '\n') ++i;
+      continue;
+    }  // line markers, pragmas
     line_start = false;
     size_t from = i;
     if (c == '"' || c == '\'') {
-      for (++i; i < n && (unsigned char)text_[i] != c; ++i) if (text_[i] == '\\') ++i;
+      for (++i; i < n && (unsigned char)text_[i] != c; ++i)
+        if (text_[i] == '\\') ++i;
       ++i;
     } else if (isalnum(c) || c == '_') {
-      auto part = [&](size_t k) { return isalnum((unsigned char)text_[k]) || text_[k] == '_' || (isdigit(c) && strchr(".'", text_[k])); };   // 1'000.5f
+      auto part = [&](size_t k) {
+        return isalnum((unsigned char)text_[k]) || text_[k] == '_' || (isdigit(c) && strchr(".'", text_[k]));
+      };  // 1'000.5f
       while (i < n && part(i)) ++i;
     } else {
       ++i;
@@ -94,7 +113,10 @@ void Rewriter::scan() {
 size_t Rewriter::declaration_end(size_t i) const {
   while (i < tokens_.size()) {
     size_t after = after_attribute(i);
-    if (after != i) { i = after; continue; }
+    if (after != i) {
+      i = after;
+      continue;
+    }
     if (is(i, ";") || is(i, "=") || is(i, "{") || is(i, "(")) return i;
     ++i;
   }
@@ -109,9 +131,16 @@ bool Rewriter::dynamic_shared(size_t i, size_t &next) {
   std::string type, name, last;
   for (size_t k = i + 1; k < end; ++k) {
     size_t after = after_attribute(k);
-    if (after != k) { k = after - 1; continue; }
+    if (after != k) {
+      k = after - 1;
+      continue;
+    }
     if (is(k, SHARED)) continue;
-    if (is(k, "[") && is(k + 1, "]")) { name = last; last.clear(); break; }
+    if (is(k, "[") && is(k + 1, "]")) {
+      name = last;
+      last.clear();
+      break;
+    }
     if (!last.empty()) type += last + " ";
     last = word(k);
   }
@@ -126,8 +155,9 @@ bool Rewriter::dynamic_shared(size_t i, size_t &next) {
 void Rewriter::variable(size_t i, size_t declaration) {
   size_t end = declaration_end(i);
   bool data = is(end, ";") || is(end, "="), fixed = false;
-  if (is(end, "{")) data = end > 0 && !is(end - 1, ")");          // `T x{1}`; a function's body was preceded by `(`
-  for (size_t k = declaration; k < end; ++k) fixed |= is(k, "const") || is(k, "constexpr") || is(k, "struct") || is(k, "class");
+  if (is(end, "{")) data = end > 0 && !is(end - 1, ")");  // `T x{1}`; a function's body was preceded by `(`
+  for (size_t k = declaration; k < end; ++k)
+    fixed |= is(k, "const") || is(k, "constexpr") || is(k, "struct") || is(k, "class");
   replace(tokens_[i].from, tokens_[i].to, data && !fixed ? "__attribute__((section(\".data.sim_device\")))" : "");
 }
 // `__launch_bounds__(n, ...)` at i: keeps n, drops the rest; the token behind it.
@@ -156,10 +186,10 @@ void Rewriter::kernel(size_t i, bool c_linkage) {
   bounds_ = "0";
 }
 std::string Rewriter::run() {
-  std::vector<bool> braces;                // of each open brace: does it belong to extern "C"?
+  std::vector<bool> braces;  // of each open brace: does it belong to extern "C"?
   int c_braces = 0;
   bool c_declaration = false, c_brace = false;
-  size_t declaration = 0;                  // first token of the current declaration
+  size_t declaration = 0;  // first token of the current declaration
   for (size_t i = 0; i < tokens_.size();) {
     size_t next = i + 1;
     if (is(i, "extern") && is(next, "\"C\"")) {
@@ -200,8 +230,9 @@ std::string Rewriter::run() {
   for (auto &k : kernels_) {
     if (!seen.insert(k.name).second) continue;
     std::string traits = "sim_traits<decltype(&" + k.name + "), &" + k.name + ">::";
-    out_ += "extern \"C\" __attribute__((visibility(\"default\"), used)) const sim_kernel sim_kernel_" + k.name + " = {\"" + k.name + "\", " + traits + "n, " +
-            traits + "sizes, " + traits + "pointers, (unsigned)(" + k.bounds + "), " + traits + "call};\n";
+    out_ += "extern \"C\" __attribute__((visibility(\"default\"), used)) const sim_kernel sim_kernel_" + k.name +
+            " = {\"" + k.name + "\", " + traits + "n, " + traits + "sizes, " + traits + "pointers, (unsigned)(" +
+            k.bounds + "), " + traits + "call};\n";
   }
   return out_;
 }

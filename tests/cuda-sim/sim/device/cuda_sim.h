@@ -3,7 +3,8 @@
 #pragma once
 #include "abi.h"
 
-// Helpers of this header: not instrumented. Those that call the runtime stay functions, as inlining would instrument them.
+// Helpers of this header: not instrumented. Those that call the runtime stay functions, as inlining would instrument
+// them.
 #define SIM_PLAIN __attribute__((no_sanitize("thread", "undefined")))
 #define SIM_INLINE static inline __attribute__((always_inline, unused)) SIM_PLAIN
 #define SIM_CALL static __attribute__((noinline, unused)) SIM_PLAIN
@@ -31,7 +32,8 @@ static constexpr int warpSize = 32;
 extern "C" {
 extern __attribute__((visibility("hidden"))) char __bss_start[], _end[], __ehdr_start[];
 __attribute__((visibility("default"), used)) sim_module_info sim_module = {
-  SIM_ABI, CUDA_SIM_CHECKED, &sim_rt, &threadIdx, &blockIdx, &blockDim, &gridDim, __bss_start, _end, __ehdr_start, _end};
+    SIM_ABI,  CUDA_SIM_CHECKED, &sim_rt, &threadIdx,   &blockIdx, &blockDim,
+    &gridDim, __bss_start,      _end,    __ehdr_start, _end};
 }
 
 #include "sim_types.h"

@@ -4,18 +4,30 @@
 
 #define SIM_HOOK SIM_PLAIN __attribute__((noinline))
 // A thread's own stack is not worth a call: local arrays are most of the accesses.
-SIM_INLINE bool sim_on_stack(void *p) { return !(((unsigned long)p ^ (unsigned long)__builtin_frame_address(0)) / SIM_STACK_BYTES); }
-#define SIM_ACCESS(p, n, kind) do { if (!sim_on_stack(p)) sim_rt.access(p, n, kind, __builtin_return_address(0)); } while (0)
+SIM_INLINE bool sim_on_stack(void *p) {
+  return !(((unsigned long)p ^ (unsigned long)__builtin_frame_address(0)) / SIM_STACK_BYTES);
+}
+#define SIM_ACCESS(p, n, kind)                                                    \
+  do {                                                                            \
+    if (!sim_on_stack(p)) sim_rt.access(p, n, kind, __builtin_return_address(0)); \
+  } while (0)
 
 extern "C" {
-#define SIM_TSAN(N) \
+#define SIM_TSAN(N)                                                     \
   SIM_HOOK void __tsan_read##N(void *p) { SIM_ACCESS(p, N, SIM_READ); } \
   SIM_HOOK void __tsan_write##N(void *p) { SIM_ACCESS(p, N, SIM_WRITE); }
-#define SIM_TSAN_UNALIGNED(N) \
+#define SIM_TSAN_UNALIGNED(N)                                                     \
   SIM_HOOK void __tsan_unaligned_read##N(void *p) { SIM_ACCESS(p, N, SIM_READ); } \
   SIM_HOOK void __tsan_unaligned_write##N(void *p) { SIM_ACCESS(p, N, SIM_WRITE); }
-SIM_TSAN(1) SIM_TSAN(2) SIM_TSAN(4) SIM_TSAN(8) SIM_TSAN(16)
-SIM_TSAN_UNALIGNED(2) SIM_TSAN_UNALIGNED(4) SIM_TSAN_UNALIGNED(8) SIM_TSAN_UNALIGNED(16)
+SIM_TSAN(1)
+SIM_TSAN(2)
+SIM_TSAN(4)
+SIM_TSAN(8)
+SIM_TSAN(16)
+SIM_TSAN_UNALIGNED(2)
+SIM_TSAN_UNALIGNED(4)
+SIM_TSAN_UNALIGNED(8)
+SIM_TSAN_UNALIGNED(16)
 SIM_HOOK void __tsan_read_range(void *p, unsigned long n) { SIM_ACCESS(p, n, SIM_READ); }
 SIM_HOOK void __tsan_write_range(void *p, unsigned long n) { SIM_ACCESS(p, n, SIM_WRITE); }
 SIM_HOOK void __tsan_vptr_update(void **, void *) {}
@@ -25,8 +37,12 @@ SIM_HOOK void __tsan_func_exit() {}
 SIM_HOOK void __tsan_init() {}
 
 // Each record of the undefined-behaviour checks begins with the place.
-struct sim_place { const char *file; unsigned line, column; };
-#define SIM_UB(NAME, WHAT, ...) SIM_HOOK void __ubsan_handle_##NAME(sim_place *at, ##__VA_ARGS__) { sim_rt.trap(WHAT, at->file, (int)at->line); }
+struct sim_place {
+  const char *file;
+  unsigned line, column;
+};
+#define SIM_UB(NAME, WHAT, ...) \
+  SIM_HOOK void __ubsan_handle_##NAME(sim_place *at, ##__VA_ARGS__) { sim_rt.trap(WHAT, at->file, (int)at->line); }
 SIM_UB(type_mismatch_v1, "misaligned or null pointer used", unsigned long)
 SIM_UB(out_of_bounds, "array index out of bounds", unsigned long)
 SIM_UB(shift_out_of_bounds, "shift out of range", unsigned long, unsigned long)

@@ -16,8 +16,8 @@ void release_barrier_if_complete() {
     if (!first) first = &f;
     if (f.barrier.line != first->barrier.line || f.barrier.mode != first->barrier.mode) {
       l.error = LAUNCH_FAILED;
-      l.report = text("divergent __syncthreads: threads %u and %u of block (%u,%u,%u) wait at lines %d and %d", first->linear,
-                      f.linear, l.at.x, l.at.y, l.at.z, first->barrier.line, f.barrier.line);
+      l.report = text("divergent __syncthreads: threads %u and %u of block (%u,%u,%u) wait at lines %d and %d",
+                      first->linear, f.linear, l.at.x, l.at.y, l.at.z, first->barrier.line, f.barrier.line);
       return;
     }
     count += f.barrier.predicate;
@@ -26,8 +26,8 @@ void release_barrier_if_complete() {
   }
   if (l.n_done && settings.strict_exit) {
     l.error = LAUNCH_FAILED;
-    l.report = text("__syncthreads at line %d reached after %u threads of block (%u,%u,%u) returned", first->barrier.line,
-                    l.n_done, l.at.x, l.at.y, l.at.z);
+    l.report = text("__syncthreads at line %d reached after %u threads of block (%u,%u,%u) returned",
+                    first->barrier.line, l.n_done, l.at.x, l.at.y, l.at.z);
     return;
   }
   int mode = first->barrier.mode;
@@ -89,10 +89,14 @@ static void complete_warp_op(int kind, sim_u32 mask, int line, Fiber *lanes) {
     if (kind >= SIM_SHUFFLE_INDEX && kind <= SIM_SHUFFLE_XOR) {
       int source = shuffle_source(kind, i, f.warp.arg, f.warp.width);
       if (!(mask >> source & 1))
-        fail(LAUNCH_FAILED, text("shuffle at line %d: lane %d reads lane %d, which is not in the mask 0x%08x", line, i, source, mask));
+        fail(LAUNCH_FAILED,
+             text("shuffle at line %d: lane %d reads lane %d, which is not in the mask 0x%08x", line, i, source, mask));
       f.warp.result = lanes[source].warp.value;
     } else {
-      f.warp.result = kind == SIM_BALLOT ? ballot : kind == SIM_ANY ? ballot != 0 : kind == SIM_ALL ? ballot == mask : sum;
+      f.warp.result = kind == SIM_BALLOT ? ballot
+                      : kind == SIM_ANY  ? ballot != 0
+                      : kind == SIM_ALL  ? ballot == mask
+                                         : sum;
     }
     if (kind == SIM_WARP_SYNC && f.warp_epoch < 0xffff) ++f.warp_epoch;
     f.state = READY;
@@ -104,8 +108,11 @@ sim_u64 warp_op(int kind, sim_u32 mask, sim_u64 value, int arg, int width, int l
   Fiber &f = *l.running;
   sim_u32 lane = f.linear % 32, first = f.linear - lane;
   Warp &w = l.warps[f.linear / 32];
-  if (!(mask >> lane & 1)) fail(LAUNCH_FAILED, text("warp collective at line %d: the calling lane %u is not in its mask 0x%08x", line, lane, mask));
-  if (width < 1 || width > 32 || (width & (width - 1))) fail(LAUNCH_FAILED, text("shuffle at line %d: width %d is no power of two up to 32", line, width));
+  if (!(mask >> lane & 1))
+    fail(LAUNCH_FAILED,
+         text("warp collective at line %d: the calling lane %u is not in its mask 0x%08x", line, lane, mask));
+  if (width < 1 || width > 32 || (width & (width - 1)))
+    fail(LAUNCH_FAILED, text("shuffle at line %d: width %d is no power of two up to 32", line, width));
   if (sim_u32 gone = mask & w.gone) {
     sim_u32 i = (sim_u32)__builtin_ctz(gone);
     fail(LAUNCH_FAILED, text("warp collective at line %d: mask 0x%08x names lane %u, which %s", line, mask, i,
@@ -114,7 +121,8 @@ sim_u64 warp_op(int kind, sim_u32 mask, sim_u64 value, int arg, int width, int l
   if (sim_u32 others = w.waiting & mask) {
     const Fiber &o = l.fibers[first + (sim_u32)__builtin_ctz(others)];
     if (o.warp.kind != kind || o.warp.mask != mask || o.warp.line != line || o.warp.width != width)
-      fail(LAUNCH_FAILED, text("lanes of one warp disagree on the collective: lane %u waits at line %d (mask 0x%08x), lane %u at line %d (mask 0x%08x)",
+      fail(LAUNCH_FAILED, text("lanes of one warp disagree on the collective: lane %u waits at line %d (mask 0x%08x), "
+                               "lane %u at line %d (mask 0x%08x)",
                                o.linear % 32, o.warp.line, o.warp.mask, lane, line, mask));
   }
   f.state = AT_WARP;
@@ -137,7 +145,10 @@ void report_deadlock() {
   sim_u32 at_barrier = 0, at_warp = 0;
   int barrier_line = 0, warp_line = 0;
   for (auto &f : l.fibers) {
-    if (f.state == AT_BARRIER) { ++at_barrier; barrier_line = f.barrier.line; }
+    if (f.state == AT_BARRIER) {
+      ++at_barrier;
+      barrier_line = f.barrier.line;
+    }
     if (f.state != AT_WARP) continue;
     ++at_warp;
     warp_line = f.warp.line;
@@ -145,13 +156,15 @@ void report_deadlock() {
       if (!(f.warp.mask >> i & 1)) continue;
       const Fiber &other = l.fibers[f.linear / 32 * 32 + i];
       if (other.state == AT_WARP) continue;
-      l.report = text("warp collective at line %d: mask 0x%08x names lane %u, which %s; %s waits for it", f.warp.line, f.warp.mask, i,
-                      other.state == DONE ? "has returned" : "waits elsewhere", place(f).c_str());
+      l.report = text("warp collective at line %d: mask 0x%08x names lane %u, which %s; %s waits for it", f.warp.line,
+                      f.warp.mask, i, other.state == DONE ? "has returned" : "waits elsewhere", place(f).c_str());
       return;
     }
   }
-  l.report = text("deadlock in block (%u,%u,%u): %u threads wait at __syncthreads (line %d), %u at a warp collective (line %d), %u returned",
-                  l.at.x, l.at.y, l.at.z, at_barrier, barrier_line, at_warp, warp_line, l.n_done);
+  l.report = text(
+      "deadlock in block (%u,%u,%u): %u threads wait at __syncthreads (line %d), %u at a warp collective (line %d), %u "
+      "returned",
+      l.at.x, l.at.y, l.at.z, at_barrier, barrier_line, at_warp, warp_line, l.n_done);
 }
 
 }  // namespace sim

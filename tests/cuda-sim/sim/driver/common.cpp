@@ -14,44 +14,54 @@ std::condition_variable changed;
 Settings settings;
 Counts counts;
 
-static const struct { int code; const char *name, *text; } ERRORS[] = {
-  {OK, "CUDA_SUCCESS", "no error"},
-  {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-  {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-  {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-  {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-  {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-  {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-  {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-  {NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
-  {INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-  {UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
-  {FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
-  {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-  {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-  {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-  {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-  {LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
-  {LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
-  {ASSERT, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
-  {MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
-  {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-  {NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-  {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-  {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-  {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-  {CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream"},
-  {CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-  {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-  {CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
-  {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+static const struct {
+  int code;
+  const char *name, *text;
+} ERRORS[] = {
+    {OK, "CUDA_SUCCESS", "no error"},
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+     "the provided PTX was compiled with an unsupported toolchain."},
+    {FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {ASSERT, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream"},
+    {CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
 };
 const char *error_name(int code) {
-  for (auto &e : ERRORS) if (e.code == code) return e.name;
+  for (auto &e : ERRORS)
+    if (e.code == code) return e.name;
   return nullptr;
 }
 const char *error_text(int code) {
-  for (auto &e : ERRORS) if (e.code == code) return e.text;
+  for (auto &e : ERRORS)
+    if (e.code == code) return e.text;
   return nullptr;
 }
 
@@ -70,7 +80,7 @@ std::string text(const char *format, ...) {
 
 // Reports and settings have a lock of their own: they are used by threads that hold the device's lock and by others.
 static std::mutex small;
-static std::string last_report;
+static std::string &last_report = *new std::string;
 void say(const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -82,7 +92,7 @@ void say(const char *format, ...) {
 }
 
 static std::map<std::string, std::string> &given() {
-  static std::map<std::string, std::string> map;
+  static auto &map = *new std::map<std::string, std::string>;
   return map;
 }
 static std::string get(const char *name) {
@@ -109,7 +119,7 @@ static size_t bytes(const char *name, size_t otherwise) {
   return (size_t)value;
 }
 
-static std::string fail_function;
+static std::string &fail_function = *new std::string;
 static int fail_nth, fail_code, fail_seen;
 void read_settings() {
   settings.devices = number("DEVICES", 1);
@@ -149,12 +159,12 @@ EXPORT void cuda_sim_set(const char *name, const char *value) {
   std::lock_guard<std::mutex> guard(sim::small);
   sim::given()[name] = value;
 }
-EXPORT const char *cuda_sim_get(const char *name) {   // empty where not set; valid until this thread's next call
+EXPORT const char *cuda_sim_get(const char *name) {  // empty where not set; valid until this thread's next call
   static thread_local std::string kept;
   kept = sim::get(name);
   return kept.c_str();
 }
-EXPORT size_t cuda_sim_report(char *out, size_t capacity) {   // bytes of the last report, copied as far as they fit
+EXPORT size_t cuda_sim_report(char *out, size_t capacity) {  // bytes of the last report, copied as far as they fit
   std::lock_guard<std::mutex> guard(sim::small);
   size_t n = sim::last_report.size();
   if (capacity) {

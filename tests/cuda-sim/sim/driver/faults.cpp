@@ -11,9 +11,9 @@
 
 namespace sim {
 
-static std::atomic<int> owner{0};                 // the thread that runs the launch, 0 without one
-static std::atomic<int64_t> deadline{0};          // nanoseconds
-static std::atomic<int64_t> passed{0};            // the deadline that the watchdog saw pass
+static std::atomic<int> owner{0};         // the thread that runs the launch, 0 without one
+static std::atomic<int64_t> deadline{0};  // nanoseconds
+static std::atomic<int64_t> passed{0};    // the deadline that the watchdog saw pass
 static struct sigaction old_segv, old_bus, old_fpe, old_watch;
 static int watch_signal() { return SIGRTMAX - 3; }
 static int self() { return (int)syscall(SYS_gettid); }
@@ -29,31 +29,39 @@ static char *interrupted_at(void *context) {
 static void leave(int code, std::string report, int sig, char *pc) {
   launch->error = code;
   launch->report = report + "; " + place(*launch->running);
-  launch->fault_pc = pc + 1;                      // source_line expects a return address
+  launch->fault_pc = pc + 1;  // source_line expects a return address
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, sig);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  void *dead;                                     // the handler's frame stays behind on the signal stack
+  void *dead;  // the handler's frame stays behind on the signal stack
   sim_switch(&dead, launch->scheduler);
 }
 static void pass_on(int sig, siginfo_t *info, void *context) {
   struct sigaction &old = sig == SIGSEGV ? old_segv : sig == SIGBUS ? old_bus : old_fpe;
-  if (old.sa_flags & SA_SIGINFO) { old.sa_sigaction(sig, info, context); return; }
-  sigaction(sig, &old, nullptr);                  // returning repeats the fault under the old action
+  if (old.sa_flags & SA_SIGINFO) {
+    old.sa_sigaction(sig, info, context);
+    return;
+  }
+  sigaction(sig, &old, nullptr);  // returning repeats the fault under the old action
 }
 static void on_fault(int sig, siginfo_t *info, void *context) {
   if (owner != self() || !launch || !launch->running) return pass_on(sig, info, context);
   uintptr_t at = (uintptr_t)info->si_addr;
   if (sig == SIGFPE) leave(LAUNCH_FAILED, "integer division by zero or overflow", sig, interrupted_at(context));
-  if (in_stack_guard(at)) leave(ILLEGAL_ADDRESS, text("stack overflow: a thread has %lu bytes", SIM_STACK_BYTES), sig, interrupted_at(context));
+  if (in_stack_guard(at))
+    leave(ILLEGAL_ADDRESS, text("stack overflow: a thread has %lu bytes", SIM_STACK_BYTES), sig,
+          interrupted_at(context));
   std::string near;
-  if (Allocation *a = below(at)) near = text(", nearest allocation below: #%u of %zu bytes, offset %zu", a->id, a->size, (size_t)(at - a->base));
-  leave(ILLEGAL_ADDRESS, text("memory fault at address 0x%lx (guard page or wild pointer)%s", (unsigned long)at, near.c_str()), sig, interrupted_at(context));
+  if (Allocation *a = below(at))
+    near = text(", nearest allocation below: #%u of %zu bytes, offset %zu", a->id, a->size, (size_t)(at - a->base));
+  leave(ILLEGAL_ADDRESS,
+        text("memory fault at address 0x%lx (guard page or wild pointer)%s", (unsigned long)at, near.c_str()), sig,
+        interrupted_at(context));
 }
 static bool overdue() {
   int64_t p = passed.load(std::memory_order_relaxed);
-  return p && p == deadline.load(std::memory_order_relaxed);   // not an earlier launch's
+  return p && p == deadline.load(std::memory_order_relaxed);  // not an earlier launch's
 }
 static std::string too_long() { return text("still running after %g s: endless?", settings.timeout); }
 // Asynchronous: acts only where the kernel's own code was interrupted. Elsewhere the flag waits for the next check.
@@ -84,8 +92,10 @@ void watch_launch() {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // the watchdog takes nobody's signals
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, watchdog, nullptr) == 0) pthread_detach(thread);
-    else say("no watchdog: endless kernels will not be ended");
+    if (pthread_create(&thread, nullptr, watchdog, nullptr) == 0)
+      pthread_detach(thread);
+    else
+      say("no watchdog: endless kernels will not be ended");
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   owner = self();

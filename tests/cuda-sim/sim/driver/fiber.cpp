@@ -22,7 +22,7 @@ sim_switch:
 )");
 static void *frame(char *top, void (*entry)()) {
   void **sp = (void **)((uintptr_t)top & ~(uintptr_t)15);
-  *--sp = nullptr;                       // a return address that is none: on entry rsp % 16 must be 8
+  *--sp = nullptr;  // a return address that is none: on entry rsp % 16 must be 8
   *--sp = (void *)entry;
   for (int i = 0; i < 6; ++i) *--sp = nullptr;
   return sp;
@@ -65,7 +65,7 @@ sim_switch:
 static void *frame(char *top, void (*entry)()) {
   void **sp = (void **)(((uintptr_t)top & ~(uintptr_t)15) - 160);
   memset(sp, 0, 160);
-  sp[11] = (void *)entry;                // x30
+  sp[11] = (void *)entry;  // x30
   return sp;
 }
 #else
@@ -76,7 +76,7 @@ namespace sim {
 
 // One reservation: guard, stack, guard, stack ... Both are SIM_STACK_BYTES long, so every stack is aligned to its size.
 static char *stacks = nullptr;
-static std::vector<int> free_stacks;
+static std::vector<int> &free_stacks = *new std::vector<int>;
 static int made = 0;
 static const size_t SLOT = 2 * SIM_STACK_BYTES;
 
@@ -85,11 +85,17 @@ int take_stack() {
   if (!stacks) {
     size_t n = (MAX_THREADS + 1) * SLOT;
     void *p = mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) { say("no address space for %zu bytes of stacks", n); abort(); }
+    if (p == MAP_FAILED) {
+      say("no address space for %zu bytes of stacks", n);
+      abort();
+    }
     stacks = (char *)(((uintptr_t)p + SLOT - 1) / SLOT * SLOT);
   }
   if (free_stacks.empty()) {
-    if (mprotect(stack_low(made), SIM_STACK_BYTES, PROT_READ | PROT_WRITE)) { say("no memory for stack %d", made); abort(); }
+    if (mprotect(stack_low(made), SIM_STACK_BYTES, PROT_READ | PROT_WRITE)) {
+      say("no memory for stack %d", made);
+      abort();
+    }
     free_stacks.push_back(made++);
   }
   int s = free_stacks.back();

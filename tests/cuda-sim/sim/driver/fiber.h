@@ -7,10 +7,10 @@
 extern "C" void sim_switch(void **save, void *to);
 
 namespace sim {
-const int MAX_THREADS = 1024;            // of one block
-int take_stack();                        // index of a free stack; its lower neighbour is a guard
+const int MAX_THREADS = 1024;  // of one block
+int take_stack();              // index of a free stack; its lower neighbour is a guard
 void give_stack(int stack);
-char *stack_low(int stack);              // [low, low + SIM_STACK_BYTES)
-void *fresh_frame(int stack, void (*entry)());   // what sim_switch takes to start `entry` on that stack
+char *stack_low(int stack);                     // [low, low + SIM_STACK_BYTES)
+void *fresh_frame(int stack, void (*entry)());  // what sim_switch takes to start `entry` on that stack
 bool in_stack_guard(uintptr_t p);
 }  // namespace sim

@@ -10,7 +10,7 @@
 namespace sim {
 
 Launch *launch = nullptr;
-uint64_t next_epoch = 1;                  // 37 bits: a hundred thousand million barriers
+uint64_t next_epoch = 1;  // 37 bits: a hundred thousand million barriers
 
 static int print(const char *format, __builtin_va_list args) { return vprintf(format, args); }
 static sim_runtime runtime = {block_sync, warp_op, access, trap, active_lanes, print};
@@ -24,7 +24,7 @@ void fail(int code, const std::string &report) {
   launch->report = report + "; " + place(*launch->running);
   void *dead;
   sim_switch(&dead, launch->scheduler);
-  abort();                                // nobody resumes it
+  abort();  // nobody resumes it
 }
 void wait_for_others() { sim_switch(&launch->running->sp, launch->scheduler); }
 
@@ -41,7 +41,7 @@ static void resume(Fiber &f) {
   sim_switch(&launch->scheduler, f.sp);
   launch->running = nullptr;
   if (f.state != DONE) return;
-  give_stack(f.stack);                    // at once: threads that never wait share one hot stack
+  give_stack(f.stack);  // at once: threads that never wait share one hot stack
   f.stack = -1;
   ++launch->n_done;
   launch->warps[f.linear / 32].gone |= 1u << (f.linear % 32);
@@ -55,8 +55,13 @@ static void begin_block() {
     for (sim_u32 y = 0; y < l.block.y; ++y)
       for (sim_u32 x = 0; x < l.block.x; ++x, ++i) {
         Fiber &f = l.fibers[i];
-        f.state = NEW; f.stack = -1; f.warp_epoch = 0;
-        f.x = x; f.y = y; f.z = z; f.linear = i;
+        f.state = NEW;
+        f.stack = -1;
+        f.warp_epoch = 0;
+        f.x = x;
+        f.y = y;
+        f.z = z;
+        f.linear = i;
       }
   l.n_done = l.n_waiting = 0;
   for (sim_u32 w = 0; w < MAX_THREADS / 32; ++w) {
@@ -83,7 +88,10 @@ static void run_block() {
       resume(f);
       if (l.error) return;
     }
-    if (!progress) { report_deadlock(); return; }
+    if (!progress) {
+      report_deadlock();
+      return;
+    }
   }
 }
 
@@ -99,13 +107,13 @@ static void schedule(std::vector<int> &order, sim_u32 n, uint64_t salt) {
 static sim_u64 nth_block(sim_u64 i, sim_u64 n, uint64_t salt) {
   if (settings.schedule == 0) return i;
   if (settings.schedule == 1) return n - 1 - i;
-  return (i + (sim_u64)settings.schedule * salt % n) % n;   // a rotation: shuffling may need a list of millions
+  return (i + (sim_u64)settings.schedule * salt % n) % n;  // a rotation: shuffling may need a list of millions
 }
 
 int run(Launch &job) {
   need_signal_stack();
-  static std::vector<Fiber> fibers;       // kept between launches
-  static std::vector<int> order;
+  static auto &fibers = *new std::vector<Fiber>;  // kept between launches
+  static auto &order = *new std::vector<int>;
   job.fibers.swap(fibers);
   job.order.swap(order);
   job.n_threads = job.block.x * job.block.y * job.block.z;
@@ -127,7 +135,11 @@ int run(Launch &job) {
     run_block();
   }
   unwatch_launch();
-  for (auto &f : job.fibers) if (f.stack >= 0) { give_stack(f.stack); f.stack = -1; }
+  for (auto &f : job.fibers)
+    if (f.stack >= 0) {
+      give_stack(f.stack);
+      f.stack = -1;
+    }
   ++counts.launches;
   counts.blocks += n;
   counts.threads += n * job.n_threads;

@@ -13,32 +13,40 @@ struct Fiber {
   int stack;
   FiberState state;
   sim_u32 x, y, z, linear, warp_epoch;
-  struct { int line, mode, predicate; } barrier;
-  struct { int kind, arg, width, line; sim_u32 mask; sim_u64 value, result; } warp;
+  struct {
+    int line, mode, predicate;
+  } barrier;
+  struct {
+    int kind, arg, width, line;
+    sim_u32 mask;
+    sim_u64 value, result;
+  } warp;
 };
-struct Warp { sim_u32 waiting, gone; };   // lanes at a collective; lanes that returned or never were
+struct Warp {
+  sim_u32 waiting, gone;
+};  // lanes at a collective; lanes that returned or never were
 
 struct Launch {
   int device;
   const sim_kernel *kernel;
   sim_module_info *module;
   void **params;
-  sim_dim grid, block, at;                // `at`: the block that runs
-  size_t dynamic;                         // bytes of dynamic shared memory
+  sim_dim grid, block, at;  // `at`: the block that runs
+  size_t dynamic;           // bytes of dynamic shared memory
   sim_u32 n_threads, n_done, n_waiting;
-  uint64_t launch_epoch, block_epoch, epoch;   // at the launch's and the block's beginning, and now
+  uint64_t launch_epoch, block_epoch, epoch;  // at the launch's and the block's beginning, and now
   std::vector<Fiber> fibers;
   std::vector<int> order;
   Warp warps[MAX_THREADS / 32];
-  char *dirty_lo, *dirty_hi;              // static shared memory that the block wrote (checked mode)
-  void *scheduler;                        // its stack pointer while a fiber runs
-  Fiber *running;                         // null while the scheduler runs
+  char *dirty_lo, *dirty_hi;  // static shared memory that the block wrote (checked mode)
+  void *scheduler;            // its stack pointer while a fiber runs
+  Fiber *running;             // null while the scheduler runs
   int error;
-  void *fault_pc;                         // where a signal ended it
+  void *fault_pc;  // where a signal ended it
   std::string report;
 };
-extern Launch *launch;                    // the one in progress; the device lock is held
-extern uint64_t next_epoch;               // see Record
+extern Launch *launch;       // the one in progress; the device lock is held
+extern uint64_t next_epoch;  // see Record
 
 // Runs to the end; a Result.
 int run(Launch &job);
@@ -46,8 +54,8 @@ int run(Launch &job);
 [[noreturn]] void fail(int code, const std::string &report);
 // On a fiber: until it is ready again.
 void wait_for_others();
-std::string place(const Fiber &f);        // "block (0,0,0), thread (3,0,0)"
-std::string source_line(void *pc);        // "scan.cu:17", empty where unknown; see module.cpp
+std::string place(const Fiber &f);  // "block (0,0,0), thread (3,0,0)"
+std::string source_line(void *pc);  // "scan.cu:17", empty where unknown; see module.cpp
 
 // collectives.cpp
 int block_sync(int mode, int predicate, int line);
@@ -60,13 +68,13 @@ void access(const volatile void *p, sim_u64 bytes, int kind, void *pc);
 void trap(const char *what, const char *file, int line);
 void fill_shared(bool all);
 extern char *dynamic_shared;
-const size_t SHARED_MAX = 227 * 1024;     // of one block, opt-in
+const size_t SHARED_MAX = 227 * 1024;  // of one block, opt-in
 bool map_dynamic_shared();
 // faults.cpp
 void install_handlers();
-void need_signal_stack();                 // once per host thread
-void watch_launch();                      // the watchdog follows `launch`
+void need_signal_stack();  // once per host thread
+void watch_launch();       // the watchdog follows `launch`
 void unwatch_launch();
-void stop_if_overdue();                   // on a fiber
+void stop_if_overdue();  // on a fiber
 
 }  // namespace sim

@@ -11,18 +11,25 @@
 namespace sim {
 
 static const size_t PAGE = 4096;
-static std::map<uintptr_t, std::unique_ptr<Allocation>> live;
-static std::map<int, size_t> bytes_of;
+static auto &live = *new std::map<uintptr_t, std::unique_ptr<Allocation>>;  // never destroyed, see stream.h
+static auto &bytes_of = *new std::map<int, size_t>;
 static unsigned next_id = 1;
 
-// Kernels walk through several buffers at once: a small table by page spares the search. Pages belong to one allocation.
-static struct { uintptr_t page; Allocation *of; } recent[1024];
+// Kernels walk through several buffers at once: a small table by page spares the search. Pages belong to one
+// allocation.
+static struct {
+  uintptr_t page;
+  Allocation *of;
+} recent[1024];
 static void forget_recent() { memset(recent, 0, sizeof recent); }
 
 Shadow::~Shadow() { free(cells); }
-static Cell *new_cells(size_t n) {   // calloc: pages that nobody touches cost nothing
+static Cell *new_cells(size_t n) {  // calloc: pages that nobody touches cost nothing
   Cell *out = (Cell *)calloc(n, sizeof(Cell));
-  if (!out) { say("no memory for the race detector (%zu cells); CUDA_SIM_RACES=0 does without", n); abort(); }
+  if (!out) {
+    say("no memory for the race detector (%zu cells); CUDA_SIM_RACES=0 does without", n);
+    abort();
+  }
   return out;
 }
 void Shadow::cover(size_t n) {
@@ -35,7 +42,8 @@ void Shadow::refine(unsigned to) {
   if (to >= grain) return;
   size_t fold = grain / to, n = bytes / grain + 1;
   Cell *fine = new_cells(n * fold);
-  for (size_t i = 0; i < n; ++i) for (size_t k = 0; k < fold; ++k) fine[i * fold + k] = cells[i];
+  for (size_t i = 0; i < n; ++i)
+    for (size_t k = 0; k < fold; ++k) fine[i * fold + k] = cells[i];
   free(cells);
   cells = fine;
   grain = to;
@@ -47,11 +55,19 @@ int allocate(int device, size_t bytes, void **out) {
   size_t whole = pages + 2 * PAGE;
   char *map = (char *)mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return OUT_OF_MEMORY;
-  if (mprotect(map + PAGE, pages, PROT_READ | PROT_WRITE)) { munmap(map, whole); return OUT_OF_MEMORY; }
-  uintptr_t base = (uintptr_t)(map + PAGE + pages - body);   // the end meets the guard page, the start is 256-aligned
-  memset((void *)base, 0xff, body);                          // floats that nobody wrote read as NaN
+  if (mprotect(map + PAGE, pages, PROT_READ | PROT_WRITE)) {
+    munmap(map, whole);
+    return OUT_OF_MEMORY;
+  }
+  uintptr_t base = (uintptr_t)(map + PAGE + pages - body);  // the end meets the guard page, the start is 256-aligned
+  memset((void *)base, 0xff, body);                         // floats that nobody wrote read as NaN
   auto a = std::make_unique<Allocation>();
-  a->base = base; a->size = bytes; a->map = map; a->map_size = whole; a->id = next_id++; a->device = device;
+  a->base = base;
+  a->size = bytes;
+  a->map = map;
+  a->map_size = whole;
+  a->id = next_id++;
+  a->device = device;
   live[base] = std::move(a);
   bytes_of[device] += bytes;
   ++counts.allocations;
@@ -69,7 +85,10 @@ bool release(void *p) {
 }
 void release_device(int device) {
   for (auto it = live.begin(); it != live.end();) {
-    if (it->second->device != device) { ++it; continue; }
+    if (it->second->device != device) {
+      ++it;
+      continue;
+    }
     munmap(it->second->map, it->second->map_size);
     it = live.erase(it);
   }

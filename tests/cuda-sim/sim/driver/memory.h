@@ -10,7 +10,9 @@ namespace sim {
 // block (the launch) began tells whether an old record is of this block (this launch).
 typedef uint64_t Record;
 
-struct Cell { Record writer, reader, other; };   // `other`: a second reader, see access.cpp
+struct Cell {
+  Record writer, reader, other;
+};  // `other`: a second reader, see access.cpp
 
 // Cells of `grain` bytes, split to 2 and 1 when an access of that size comes.
 struct Shadow {
@@ -21,7 +23,7 @@ struct Shadow {
   Shadow(const Shadow &) = delete;
   Shadow &operator=(const Shadow &) = delete;
   ~Shadow();
-  void cover(size_t n);            // at least n bytes; forgets what it knew when it grows
+  void cover(size_t n);  // at least n bytes; forgets what it knew when it grows
   void refine(unsigned grain);
 };
 
@@ -32,15 +34,15 @@ struct Allocation {
   char *map;
   size_t map_size;
   unsigned id;
-  int device;                      // HOST for pinned memory
+  int device;  // HOST for pinned memory
   Shadow shadow;
 };
 
 int allocate(int device, size_t bytes, void **out);
-bool release(void *p);             // false: not the start of an allocation
+bool release(void *p);  // false: not the start of an allocation
 void release_device(int device);
-Allocation *find(uintptr_t p);     // the allocation that holds this byte
-Allocation *below(uintptr_t p);    // the nearest one that starts at or below, for reports
+Allocation *find(uintptr_t p);   // the allocation that holds this byte
+Allocation *below(uintptr_t p);  // the nearest one that starts at or below, for reports
 // Are these bytes in one allocation that `device` may use?
 bool in_range(int device, const void *p, size_t bytes);
 bool is_pinned(const void *p);

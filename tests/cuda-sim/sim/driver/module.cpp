@@ -18,10 +18,10 @@ struct Module {
   void *library = nullptr;
   int file = -1, device = 0;
   sim_module_info *info = nullptr;
-  std::map<std::string, void *> functions;       // handles given out
+  std::map<std::string, void *> functions;  // handles given out
   ~Module() {
     if (library) dlclose(library);
-    if (file >= 0) close(file);                  // open until now: its number is the object's name, and names must differ
+    if (file >= 0) close(file);  // open until now: its number is the object's name, and names must differ
   }
 };
 struct Function {
@@ -29,8 +29,8 @@ struct Function {
   const sim_kernel *kernel = nullptr;
   int max_dynamic = 48 * 1024;
 };
-static Handles<Module> modules;
-static Handles<Function> functions;
+static Handles<Module> &modules = *new Handles<Module>;
+static Handles<Function> &functions = *new Handles<Function>;
 
 static void remove_functions(Module &m) {
   for (auto &f : m.functions) functions.remove(f.second);
@@ -38,7 +38,10 @@ static void remove_functions(Module &m) {
 }
 void forget_modules(int device) {
   for (auto it = modules.live.begin(); it != modules.live.end();) {
-    if (it->second->device != device) { ++it; continue; }
+    if (it->second->device != device) {
+      ++it;
+      continue;
+    }
     remove_functions(*it->second);
     it = modules.live.erase(it);
   }
@@ -51,14 +54,15 @@ std::string source_line(void *pc) {
   std::string file = where.dli_fname;
   const std::string own = "/proc/self/";
   if (!file.compare(0, own.size(), own)) file = text("/proc/%d/", getpid()) + file.substr(own.size());
-  std::string command = text("addr2line -e '%s' 0x%lx 2>/dev/null", file.c_str(), (unsigned long)((char *)pc - (char *)where.dli_fbase - 1));
+  std::string command = text("addr2line -e '%s' 0x%lx 2>/dev/null", file.c_str(),
+                             (unsigned long)((char *)pc - (char *)where.dli_fbase - 1));
   char line[512] = "";
   if (FILE *p = popen(command.c_str(), "r")) {
     if (!fgets(line, sizeof line, p)) line[0] = 0;
     pclose(p);
   }
   std::string out = line;
-  out = out.substr(0, out.find_first_of(" \n"));   // " (discriminator 2)"
+  out = out.substr(0, out.find_first_of(" \n"));  // " (discriminator 2)"
   size_t slash = out.rfind('/');
   if (slash != std::string::npos) out = out.substr(slash + 1);
   return out.empty() ? "an unknown place" : out;
@@ -95,16 +99,22 @@ static int load(const char *image, int device, std::shared_ptr<Module> &out) {
   const char *body = strstr(image, "\n// image\n");
   if (!body) return refused(INVALID_PTX, "cut off");
   std::string header(image, body + 1), object;
-  if (atoi(field(header, "toolkit").c_str()) > settings.driver) return refused(UNSUPPORTED_PTX_VERSION, text("made for CUDA %s, the driver has %d", field(header, "toolkit").c_str(), settings.driver));
-  if (atoi(field(header, "target").c_str()) > settings.compute) return refused(NO_BINARY_FOR_GPU, text("made for sm_%s, the device is sm_%d", field(header, "target").c_str(), settings.compute));
-  if (!decode(body + strlen("\n// image\n"), object) || object.size() != (size_t)atol(field(header, "bytes").c_str())) return refused(INVALID_PTX, "damaged");
+  if (atoi(field(header, "toolkit").c_str()) > settings.driver)
+    return refused(UNSUPPORTED_PTX_VERSION,
+                   text("made for CUDA %s, the driver has %d", field(header, "toolkit").c_str(), settings.driver));
+  if (atoi(field(header, "target").c_str()) > settings.compute)
+    return refused(NO_BINARY_FOR_GPU,
+                   text("made for sm_%s, the device is sm_%d", field(header, "target").c_str(), settings.compute));
+  if (!decode(body + strlen("\n// image\n"), object) || object.size() != (size_t)atol(field(header, "bytes").c_str()))
+    return refused(INVALID_PTX, "damaged");
   sim_u64 hash = 1469598103934665603ull;
   for (unsigned char c : object) hash = (hash ^ c) * 1099511628211ull;
   if (text("%016llx", hash) != field(header, "hash")) return refused(INVALID_PTX, "damaged");
   auto m = std::make_shared<Module>();
   m->device = device;
   m->file = memfd_create("cuda-sim-module", MFD_CLOEXEC);
-  if (m->file < 0 || write(m->file, object.data(), object.size()) != (ssize_t)object.size()) return refused(OUT_OF_MEMORY, "no anonymous file");
+  if (m->file < 0 || write(m->file, object.data(), object.size()) != (ssize_t)object.size())
+    return refused(OUT_OF_MEMORY, "no anonymous file");
   m->library = dlopen(text("/proc/self/fd/%d", m->file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!m->library) return refused(INVALID_PTX, dlerror());
   m->info = (sim_module_info *)dlsym(m->library, "sim_module");
@@ -148,7 +158,10 @@ EXPORT int cuModuleGetFunction(void **out, void *handle, const char *name) {
   auto m = modules.get(handle);
   if (!m) return INVALID_HANDLE;
   auto known = m->functions.find(name);
-  if (known != m->functions.end()) { *out = known->second; return OK; }
+  if (known != m->functions.end()) {
+    *out = known->second;
+    return OK;
+  }
   auto *k = (const sim_kernel *)dlsym(m->library, (std::string("sim_kernel_") + name).c_str());
   if (!k) return NOT_FOUND;
   auto f = std::make_shared<Function>();
@@ -171,9 +184,10 @@ EXPORT int cuFuncGetAttribute(int *out, int which, void *handle) {
   const sim_module_info &m = *f->module->info;
   switch (which) {
     case 0: *out = f->kernel->max_threads ? (int)f->kernel->max_threads : MAX_THREADS; break;
-    case 1: *out = (int)(m.shared_hi - m.shared_lo); break;       // of the whole module: an upper bound
-    case 4: *out = 32; break;                                     // registers: ptxas knows, we do not
-    case 5: case 6: *out = settings.compute; break;
+    case 1: *out = (int)(m.shared_hi - m.shared_lo); break;  // of the whole module: an upper bound
+    case 4: *out = 32; break;                                // registers: ptxas knows, we do not
+    case 5:
+    case 6: *out = settings.compute; break;
     case 8: *out = f->max_dynamic; break;
     default: *out = 0;
   }
@@ -183,12 +197,15 @@ EXPORT int cuFuncSetAttribute(void *handle, int which, int value) {
   ENTER(CONTEXT);
   auto f = functions.get(handle);
   if (!f) return INVALID_HANDLE;
-  if (which != 8) return OK;                                      // carve-outs and the like: performance only
+  if (which != 8) return OK;  // carve-outs and the like: performance only
   if (value < 0 || (size_t)value > SHARED_MAX) return INVALID_VALUE;
   f->max_dynamic = value;
   return OK;
 }
-EXPORT int cuFuncSetCacheConfig(void *handle, int) { ENTER(CONTEXT); return functions.get(handle) ? OK : INVALID_HANDLE; }
+EXPORT int cuFuncSetCacheConfig(void *handle, int) {
+  ENTER(CONTEXT);
+  return functions.get(handle) ? OK : INVALID_HANDLE;
+}
 static int active_blocks(int *out, void *handle, int threads, size_t dynamic) {
   auto f = functions.get(handle);
   if (!f || threads < 1) return f ? INVALID_VALUE : INVALID_HANDLE;
@@ -196,9 +213,17 @@ static int active_blocks(int *out, void *handle, int threads, size_t dynamic) {
   *out = (int)std::min(by_threads, by_shared);
   return OK;
 }
-EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, void *f, int threads, size_t dynamic) { ENTER(CONTEXT); return active_blocks(out, f, threads, dynamic); }
-EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, void *f, int threads, size_t dynamic, unsigned) { ENTER(CONTEXT); return active_blocks(out, f, threads, dynamic); }
-EXPORT int cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, void *handle, void *, size_t, int limit, unsigned) {
+EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, void *f, int threads, size_t dynamic) {
+  ENTER(CONTEXT);
+  return active_blocks(out, f, threads, dynamic);
+}
+EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, void *f, int threads, size_t dynamic,
+                                                                unsigned) {
+  ENTER(CONTEXT);
+  return active_blocks(out, f, threads, dynamic);
+}
+EXPORT int cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, void *handle, void *, size_t, int limit,
+                                                     unsigned) {
   ENTER(CONTEXT);
   auto f = functions.get(handle);
   if (!f) return INVALID_HANDLE;
@@ -223,15 +248,15 @@ static int copy_arguments(const sim_kernel &k, void **params, int device, Argume
     out.pointers[i] = v.data();
     if (!k.is_pointer[i] || !v[0]) continue;
     Allocation *a = find(v[0]);
-    if (!a) a = find(v[0] - 1);                                   // one past the end may be passed
+    if (!a) a = find(v[0] - 1);  // one past the end may be passed
     if (a && (a->device == device || a->device == HOST)) continue;
     say("%s: argument %u (0x%llx) is %s", k.name, i, v[0], a ? "memory of another device" : "not a device pointer");
     return ILLEGAL_ADDRESS;
   }
   return OK;
 }
-EXPORT int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic, void *stream,
-                          void **params, void **extra) {
+EXPORT int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned dynamic, void *stream, void **params, void **extra) {
   ENTER(CONTEXT);
   auto f = functions.get(handle);
   auto s = stream_of(stream, entry.device);
@@ -239,7 +264,8 @@ EXPORT int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, u
   const sim_kernel &k = *f->kernel;
   uint64_t threads = (uint64_t)bx * by * bz;
   if (extra || (k.n_params && !params)) return INVALID_VALUE;
-  if (!gx || !gy || !gz || !threads || gx > 0x7fffffffu || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 || bz > 64 || threads > MAX_THREADS) {
+  if (!gx || !gy || !gz || !threads || gx > 0x7fffffffu || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 ||
+      bz > 64 || threads > MAX_THREADS) {
     say("%s: grid (%u,%u,%u), block (%u,%u,%u) is outside the device's limits", k.name, gx, gy, gz, bx, by, bz);
     return INVALID_VALUE;
   }
@@ -248,7 +274,9 @@ EXPORT int cuLaunchKernel(void *handle, unsigned gx, unsigned gy, unsigned gz, u
     return LAUNCH_OUT_OF_RESOURCES;
   }
   if ((int)dynamic < 0 || (int)dynamic > f->max_dynamic) {
-    say("%s: %u bytes of dynamic shared memory, %d are allowed: cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES) allows more", k.name, dynamic, f->max_dynamic);
+    say("%s: %u bytes of dynamic shared memory, %d are allowed: cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES) "
+        "allows more",
+        k.name, dynamic, f->max_dynamic);
     return INVALID_VALUE;
   }
   auto arguments = std::make_shared<Arguments>();

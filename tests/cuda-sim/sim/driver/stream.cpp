@@ -6,14 +6,14 @@
 
 namespace sim {
 
-Handles<Stream> streams;
-Handles<Event> events;
-Handles<Graph> graphs, execs;
+Handles<Stream> &streams = *new Handles<Stream>;
+Handles<Event> &events = *new Handles<Event>;
+Handles<Graph> &graphs = *new Handles<Graph>, &execs = *new Handles<Graph>;
 bool initialised = false;
 static thread_local bool in_host_function = false;
 
 Device &device(int ordinal) {
-  static std::map<int, Device> devices;
+  static auto &devices = *new std::map<int, Device>;
   Device &d = devices[ordinal];
   if (!d.null_stream) {
     d.null_stream = std::make_shared<Stream>();
@@ -22,19 +22,22 @@ Device &device(int ordinal) {
   return d;
 }
 std::shared_ptr<Stream> stream_of(void *handle, int ordinal) {
-  if ((uintptr_t)handle <= 2) return device(ordinal).null_stream;      // null, legacy and per-thread default stream
+  if ((uintptr_t)handle <= 2) return device(ordinal).null_stream;  // null, legacy and per-thread default stream
   auto s = streams.get(handle);
   return s && s->device == ordinal ? s : nullptr;
 }
 
 bool drain(Stream &s, uint64_t upto) {
-  if (s.draining) return s.done >= upto;   // an operation only waits for earlier work
+  if (s.draining) return s.done >= upto;  // an operation only waits for earlier work
   s.draining = true;
   Device &d = device(s.device);
   bool free = true;
   while (s.done < upto && !s.queue.empty()) {
     int r = d.sticky ? OK : s.queue.front()();
-    if (r == BLOCKED) { free = false; break; }
+    if (r == BLOCKED) {
+      free = false;
+      break;
+    }
     if (r && !d.sticky) d.sticky = r;
     s.queue.pop_front();
     ++s.done;
@@ -63,7 +66,10 @@ int submit(const std::shared_ptr<Stream> &s, Op op) {
     for (auto &it : streams.live) {
       Stream &o = *it.second;
       if (!o.blocking || o.device != s->device) continue;
-      if (o.capture) { o.capture->broken = true; return CAPTURE_IMPLICIT; }
+      if (o.capture) {
+        o.capture->broken = true;
+        return CAPTURE_IMPLICIT;
+      }
       if (o.done < o.submitted) push(*s, wait_for(it.second, o.submitted));
     }
   } else if (s->blocking && d.null_stream->done < d.null_stream->submitted) {
@@ -86,7 +92,8 @@ int wait(std::unique_lock<std::mutex> &guard, const std::shared_ptr<Stream> &s, 
 }
 int wait_device(std::unique_lock<std::mutex> &guard, int ordinal) {
   std::vector<std::shared_ptr<Stream>> all{device(ordinal).null_stream};
-  for (auto &it : streams.live) if (it.second->device == ordinal) all.push_back(it.second);
+  for (auto &it : streams.live)
+    if (it.second->device == ordinal) all.push_back(it.second);
   for (auto &s : all) wait(guard, s, s->submitted);
   return device(ordinal).sticky;
 }
@@ -118,14 +125,23 @@ void forget_streams(int ordinal) {
 }
 
 Entry::Entry(const char *function, Needs needs) : guard(lock, std::defer_lock) {
-  if (in_host_function) { status = NOT_PERMITTED; return; }             // the lock is this thread's already
+  if (in_host_function) {
+    status = NOT_PERMITTED;
+    return;
+  }  // the lock is this thread's already
   guard.lock();
   if (needs == NOTHING) return;
-  if (!initialised) { status = NOT_INITIALIZED; return; }
+  if (!initialised) {
+    status = NOT_INITIALIZED;
+    return;
+  }
   if ((status = planted_failure(function))) return;
   if (needs == INIT) return;
   device = current_device();
-  if (device < 0) { status = INVALID_CONTEXT; return; }
+  if (device < 0) {
+    status = INVALID_CONTEXT;
+    return;
+  }
   status = sim::device(device).sticky;
 }
 
@@ -142,9 +158,19 @@ static int create(void **out, unsigned flags, int ordinal) {
   *out = streams.add(s);
   return OK;
 }
-EXPORT int cuStreamCreate(void **out, unsigned flags) { ENTER(CONTEXT); return create(out, flags, entry.device); }
-EXPORT int cuStreamCreateWithPriority(void **out, unsigned flags, int) { ENTER(CONTEXT); return create(out, flags, entry.device); }
-EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) { ENTER(CONTEXT); *least = *greatest = 0; return OK; }
+EXPORT int cuStreamCreate(void **out, unsigned flags) {
+  ENTER(CONTEXT);
+  return create(out, flags, entry.device);
+}
+EXPORT int cuStreamCreateWithPriority(void **out, unsigned flags, int) {
+  ENTER(CONTEXT);
+  return create(out, flags, entry.device);
+}
+EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  ENTER(CONTEXT);
+  *least = *greatest = 0;
+  return OK;
+}
 EXPORT int cuStreamDestroy_v2(void *handle) {
   ENTER(INIT);
   auto s = streams.get(handle);
@@ -157,14 +183,20 @@ EXPORT int cuStreamSynchronize(void *handle) {
   ENTER(CONTEXT);
   auto s = stream_of(handle, entry.device);
   if (!s) return INVALID_HANDLE;
-  if (s->capture) { s->capture->broken = true; return CAPTURE_UNSUPPORTED; }
+  if (s->capture) {
+    s->capture->broken = true;
+    return CAPTURE_UNSUPPORTED;
+  }
   return wait(entry.guard, s, s->submitted);
 }
 EXPORT int cuStreamQuery(void *handle) {
   ENTER(CONTEXT);
   auto s = stream_of(handle, entry.device);
   if (!s) return INVALID_HANDLE;
-  if (s->capture) { s->capture->broken = true; return CAPTURE_UNSUPPORTED; }
+  if (s->capture) {
+    s->capture->broken = true;
+    return CAPTURE_UNSUPPORTED;
+  }
   if (!settings.lazy) drain(*s, s->submitted);
   return device(s->device).sticky ? device(s->device).sticky : s->done == s->submitted ? OK : NOT_READY;
 }
@@ -174,7 +206,7 @@ EXPORT int cuStreamWaitEvent(void *handle, void *event, unsigned) {
   auto e = events.get(event);
   if (!s || !e) return INVALID_HANDLE;
   auto recorded_in = e->capture.lock();
-  if (recorded_in) {                                       // the event is of a capture that still lasts
+  if (recorded_in) {  // the event is of a capture that still lasts
     if (!s->capture) {
       if (s == device(s->device).null_stream) return CAPTURE_IMPLICIT;
       s->capture = recorded_in;
@@ -234,7 +266,10 @@ EXPORT int cuEventRecord(void *event, void *handle) {
   e->sequence = 0;
   if (s->capture) return OK;
   std::weak_ptr<Event> weak = e;
-  int r = submit(s, [weak] { if (auto event = weak.lock()) event->time = now(); return OK; });
+  int r = submit(s, [weak] {
+    if (auto event = weak.lock()) event->time = now();
+    return OK;
+  });
   e->sequence = s->submitted;
   return r;
 }
@@ -265,8 +300,14 @@ static int elapsed(float *ms, void *from, void *to) {
   *ms = (float)((b->time - a->time) * 1e3);
   return OK;
 }
-EXPORT int cuEventElapsedTime(float *ms, void *from, void *to) { ENTER(CONTEXT); return elapsed(ms, from, to); }
-EXPORT int cuEventElapsedTime_v2(float *ms, void *from, void *to) { ENTER(CONTEXT); return elapsed(ms, from, to); }
+EXPORT int cuEventElapsedTime(float *ms, void *from, void *to) {
+  ENTER(CONTEXT);
+  return elapsed(ms, from, to);
+}
+EXPORT int cuEventElapsedTime_v2(float *ms, void *from, void *to) {
+  ENTER(CONTEXT);
+  return elapsed(ms, from, to);
+}
 
 // ---- capture and graphs
 
@@ -279,7 +320,7 @@ EXPORT int cuStreamBeginCapture_v2(void *handle, int mode) {
   s->capture = std::make_shared<Capture>();
   s->capture->origin = s.get();
   s->capture->global = mode == 0;
-  s->capture->thread = mode == 2 ? 0 : (unsigned long)pthread_self();   // relaxed: nothing is forbidden
+  s->capture->thread = mode == 2 ? 0 : (unsigned long)pthread_self();  // relaxed: nothing is forbidden
   s->captured = s->rejoined = 0;
   return OK;
 }
@@ -317,14 +358,17 @@ EXPORT int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long l
   *exec = execs.add(std::make_shared<Graph>(*g));
   return OK;
 }
-EXPORT int cuGraphGetNodes(void *graph, void **nodes, size_t *n) {   // the count only
+EXPORT int cuGraphGetNodes(void *graph, void **nodes, size_t *n) {  // the count only
   ENTER(CONTEXT);
   auto g = graphs.get(graph);
   if (!g || nodes) return INVALID_VALUE;
   *n = g->ops.size();
   return OK;
 }
-EXPORT int cuGraphUpload(void *exec, void *) { ENTER(CONTEXT); return execs.get(exec) ? OK : INVALID_VALUE; }
+EXPORT int cuGraphUpload(void *exec, void *) {
+  ENTER(CONTEXT);
+  return execs.get(exec) ? OK : INVALID_VALUE;
+}
 EXPORT int cuGraphLaunch(void *exec, void *handle) {
   ENTER(CONTEXT);
   auto g = execs.get(exec);
@@ -332,11 +376,18 @@ EXPORT int cuGraphLaunch(void *exec, void *handle) {
   if (!g) return INVALID_VALUE;
   if (!s) return INVALID_HANDLE;
   ++counts.graph_launches;
-  for (auto &op : g->ops) if (int r = submit(s, op)) return r;
+  for (auto &op : g->ops)
+    if (int r = submit(s, op)) return r;
   return OK;
 }
-EXPORT int cuGraphExecDestroy(void *exec) { ENTER(INIT); return execs.remove(exec) ? OK : INVALID_VALUE; }
-EXPORT int cuGraphDestroy(void *graph) { ENTER(INIT); return graphs.remove(graph) ? OK : INVALID_VALUE; }
+EXPORT int cuGraphExecDestroy(void *exec) {
+  ENTER(INIT);
+  return execs.remove(exec) ? OK : INVALID_VALUE;
+}
+EXPORT int cuGraphDestroy(void *graph) {
+  ENTER(INIT);
+  return graphs.remove(graph) ? OK : INVALID_VALUE;
+}
 
 // ---- for the other stand-in libraries
 
@@ -356,7 +407,10 @@ EXPORT int cuda_sim_run(void *handle, int (*run)(void *), void *arg) {
   ENTER(CONTEXT);
   auto s = stream_of(handle, entry.device);
   if (!s) return INVALID_HANDLE;
-  if (s->capture) { s->capture->broken = true; return CAPTURE_UNSUPPORTED; }
+  if (s->capture) {
+    s->capture->broken = true;
+    return CAPTURE_UNSUPPORTED;
+  }
   if (int r = submit(s, [run, arg] { return run(arg); })) return r;
   return wait(entry.guard, s, s->submitted);
 }

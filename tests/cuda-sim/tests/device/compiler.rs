@@ -32,7 +32,9 @@ fn forms_of_dynamic_shared_memory() {
         format!("extern __shared__ float s[]; extern \"C\" __global__ void k(float* y) {{ {body} }}"),
         format!("extern \"C\" __global__ void k(float* y) {{ extern __shared__ float s[]; {body} }}"),
         format!("extern \"C\" __global__ void k(float* y) {{ extern __shared__ __align__(16) float s[]; {body} }}"),
-        format!("extern \"C\" __global__ void k(float* y) {{ extern __align__(16) __shared__ volatile float s[]; {body} }}"),
+        format!(
+            "extern \"C\" __global__ void k(float* y) {{ extern __align__(16) __shared__ volatile float s[]; {body} }}"
+        ),
         format!(
             "template <class T> __device__ void f(T* y) {{ extern __shared__ alignas(16) unsigned char raw[]; T* s = \
              reinterpret_cast<T*>(raw); {body} }} extern \"C\" __global__ void k(float* y) {{ f<float>(y); }}"
@@ -127,7 +129,15 @@ fn errors_come_with_a_log() {
         assert!(log.contains("broken.cu:2"), "{log}");
     }
     // what NVRTC does not have without a header
-    for missing in ["int32_t x;", "float x = INFINITY;", "uint x;", "#include <stdint.h>", "#include <cmath>", "__half x;", "auto f = std::min(1, 2);"] {
+    for missing in [
+        "int32_t x;",
+        "float x = INFINITY;",
+        "uint x;",
+        "#include <stdint.h>",
+        "#include <cmath>",
+        "__half x;",
+        "auto f = std::min(1, 2);",
+    ] {
         assert!(!compile(missing, named()).is_empty(), "{missing}");
     }
     for option in ["--nonsense", "--gpu-architecture=sm_12", "--std=c++98", "-O7"] {
@@ -144,7 +154,9 @@ fn options_that_nvrtc_knows() {
         ftz: Some(false),
         prec_div: Some(true),
         maxrregcount: Some(64),
-        options: ["--std=c++17", "-DVALUE=7", "--define-macro=TWO=2", "-lineinfo", "--use_fast_math"].map(String::from).into(),
+        options: ["--std=c++17", "-DVALUE=7", "--define-macro=TWO=2", "-lineinfo", "--use_fast_math"]
+            .map(String::from)
+            .into(),
         name: Some("options.cu".into()),
         ..Default::default()
     };

@@ -3,7 +3,9 @@
 
 use crate::rig::{close, context, numbers, simulated};
 use cudarc::cublas::sys::{cublasComputeType_t, cublasMath_t, cublasOperation_t, cudaDataType_t};
-use cudarc::cublas::{Asum, AsumConfig, CudaBlas, Gemm, GemmConfig, Gemv, GemvConfig, StridedBatchedConfig, result, sys};
+use cudarc::cublas::{
+    Asum, AsumConfig, CudaBlas, Gemm, GemmConfig, Gemv, GemvConfig, StridedBatchedConfig, result, sys,
+};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use half::{bf16, f16};
 use std::ffi::c_void;
@@ -189,7 +191,8 @@ fn batches_and_vectors() {
         let x = numbers(cols, 6);
         let (dx, mut dy) = (s.clone_htod(&x).unwrap(), s.clone_htod(&vec![1.0f32; rows]).unwrap());
         let (one, two) = (1.0, 2.0);
-        let cfg = GemvConfig { trans, m: m as i32, n: k as i32, alpha: two, lda: m as i32, incx: 1, beta: one, incy: 1 };
+        let cfg =
+            GemvConfig { trans, m: m as i32, n: k as i32, alpha: two, lda: m as i32, incx: 1, beta: one, incy: 1 };
         // SAFETY: the operands have the sizes of the configuration.
         unsafe { blas.gemv(cfg, &da, &dx, &mut dy) }.unwrap();
         let entry = |r: usize, c: usize| if trans == N { a[c * m + r] } else { a[r * m + c] };

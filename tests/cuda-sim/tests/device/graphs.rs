@@ -3,7 +3,9 @@
 use crate::rig::{close, config, context, launch, module, numbers, simulated};
 use crate::{child, rig};
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, sys as blas_sys};
-use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::sys::{
+    CUevent_flags, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError};
 use std::sync::Arc;
 
@@ -30,7 +32,8 @@ fn a_graph_runs_a_kernel_and_a_product() {
     let (mut x, mut y) = (s.clone_htod(&numbers(100, 1)).unwrap(), s.alloc_zeros::<f32>(100).unwrap());
     let (blas, mut c) = (CudaBlas::new(s.clone()).unwrap(), s.alloc_zeros::<f32>(100).unwrap());
     let op = blas_sys::cublasOperation_t::CUBLAS_OP_N;
-    let square = GemmConfig { transa: op, transb: op, m: 10, n: 10, k: 10, alpha: 1.0f32, lda: 10, ldb: 10, beta: 0.0, ldc: 10 };
+    let square =
+        GemmConfig { transa: op, transb: op, m: 10, n: 10, k: 10, alpha: 1.0f32, lda: 10, ldb: 10, beta: 0.0, ldc: 10 };
     s.synchronize().unwrap();
     s.begin_capture(MODE).unwrap();
     launch!(s, f, config(1, 128, 0), &mut y, &x, &n).unwrap();
@@ -154,6 +157,32 @@ fn events_order_streams_and_measure_time() {
     a.synchronize().unwrap();
 }
 
+/// A host function runs in the stream's order, and may not call CUDA, as on hardware.
+#[test]
+fn host_functions_run_in_order() {
+    use cudarc::driver::{result, sys};
+    unsafe extern "C" fn note(data: *mut std::ffi::c_void) {
+        // SAFETY: `seen` below outlives the stream's work.
+        let seen = unsafe { &mut *data.cast::<(f32, f32, CUresult)>() };
+        let mut free = 0;
+        // SAFETY: a number of this frame.
+        seen.2 = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut 0) };
+        seen.1 = seen.0;
+    }
+    let ctx = context();
+    let s = ctx.new_stream().unwrap();
+    let x = s.clone_htod(&[5.0f32]).unwrap();
+    // SAFETY: written before it is read.
+    let mut pinned = unsafe { ctx.alloc_pinned::<f32>(1) }.unwrap();
+    s.memcpy_dtoh(&x, &mut pinned).unwrap();
+    let mut seen = (7.0f32, 0.0f32, CUresult::CUDA_SUCCESS);
+    // SAFETY: `seen` lives until the stream was waited for.
+    unsafe { result::stream::launch_host_function(s.cu_stream(), note, (&raw mut seen).cast()) }.unwrap();
+    s.synchronize().unwrap();
+    assert_eq!((seen.1, seen.2), (7.0, CUresult::CUDA_ERROR_NOT_PERMITTED));
+    assert_eq!(pinned.as_slice().unwrap(), [5.0]);
+}
+
 /// An event that is dropped while the queue still names it, a stream that is dropped with work in it.
 fn handles_outlive_their_owners(s: &Arc<CudaStream>) {
     let ctx = s.context();
@@ -206,6 +235,7 @@ fn lazy() {
     another_stream_joins_a_capture_by_events();
     captures_break_as_on_hardware();
     events_order_streams_and_measure_time();
+    host_functions_run_in_order();
 }
 
 #[test]

@@ -215,6 +215,45 @@ fn sixteen_bit_types_are_exact() {
     assert_eq!(s.clone_dtoh(&c).unwrap(), expected);
 }
 
+/// What a function says of itself, and dynamic shared memory over 48 KiB once it is asked for.
+#[test]
+fn attributes_of_a_function() {
+    let (ctx, s, m) = device();
+    let bounded = m.load_function("block_sum").unwrap();
+    assert_eq!(bounded.max_threads_per_block().unwrap(), 256);
+    assert!(bounded.shared_size_bytes().unwrap() >= 1024 && bounded.num_regs().unwrap() > 0);
+    let active = bounded.occupancy_max_active_blocks_per_multiprocessor(256, 0, None).unwrap();
+    assert!((1..=8).contains(&active), "{active}");
+    let large = ctx.load_module(
+        cudarc::nvrtc::compile_ptx(
+            "extern __shared__ float s[]; extern \"C\" __global__ void k(float* y, int n) { for (int i = threadIdx.x; i < n; \
+             i += blockDim.x) s[i] = 1.0f; __syncthreads(); y[threadIdx.x] = s[n - 1 - threadIdx.x]; }",
+        )
+        .unwrap(),
+    );
+    let f = large.unwrap().load_function("k").unwrap();
+    let mut y = s.alloc_zeros::<f32>(32).unwrap();
+    let (bytes, n) = (96 * 1024u32, 24 * 1024i32);
+    assert!(launch!(s, f, config(1, 32, bytes), &mut y, &n).is_err());
+    let most = cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    f.set_attribute(most, bytes as i32).unwrap();
+    launch!(s, f, config(1, 32, bytes), &mut y, &n).unwrap();
+    assert_eq!(s.clone_dtoh(&y).unwrap(), [1.0; 32]);
+}
+
+/// A module that is dropped while its kernel is queued is waited for; a graph keeps the one that it needs.
+#[test]
+fn modules_may_go_first() {
+    let (ctx, s, m) = device();
+    let (x, mut y) = (s.clone_htod(&numbers(32, 1)).unwrap(), s.alloc_zeros::<f32>(32).unwrap());
+    launch!(s, m.load_function("silu_f32").unwrap(), config(1, 32, 0), &mut y, &x, &32i32).unwrap();
+    drop(m);
+    let first = s.clone_dtoh(&y).unwrap();
+    let again = module(&ctx, "right.cu", SOURCE);
+    launch!(s, again.load_function("silu_f32").unwrap(), config(1, 32, 0), &mut y, &x, &32i32).unwrap();
+    assert_eq!(s.clone_dtoh(&y).unwrap(), first);
+}
+
 /// Threads of one process compile, launch and read back at the same time.
 #[test]
 fn many_threads_at_once() {
@@ -264,6 +303,8 @@ fn all_right_kernels() {
     atomics_add_up();
     variables_belong_to_a_module();
     arguments_of_every_size();
+    attributes_of_a_function();
+    modules_may_go_first();
     three_dimensions();
     sixteen_bit_types_are_exact();
     many_threads_at_once();

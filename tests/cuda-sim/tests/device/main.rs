@@ -12,4 +12,5 @@ mod memory;
 mod nccl;
 mod rig;
 mod settings;
+mod symbols;
 mod wrong;

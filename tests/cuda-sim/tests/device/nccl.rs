@@ -44,7 +44,9 @@ fn threads_reduce_and_share() {
         let own: Vec<f32> = (0..1000).map(|i| (rank * 1000 + i) as f32).collect();
         let send = s.clone_htod(&own).unwrap();
         let mut receive = s.alloc_zeros::<f32>(1000).unwrap();
-        for (op, expected) in [(ReduceOp::Sum, 1000.0), (ReduceOp::Max, 1000.0), (ReduceOp::Min, 0.0), (ReduceOp::Avg, 500.0)] {
+        for (op, expected) in
+            [(ReduceOp::Sum, 1000.0), (ReduceOp::Max, 1000.0), (ReduceOp::Min, 0.0), (ReduceOp::Avg, 500.0)]
+        {
             comm.all_reduce(&send, &mut receive, &op).unwrap();
             let slope = if matches!(op, ReduceOp::Sum) { 2.0 } else { 1.0 };
             let got = s.clone_dtoh(&receive).unwrap();

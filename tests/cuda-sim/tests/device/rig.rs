@@ -8,10 +8,8 @@ use std::sync::Arc;
 pub fn simulated() -> bool {
     static READY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *READY.get_or_init(|| {
-        if cuda_sim::available() {
-            // two devices for the collectives; a child process may ask for other settings
-            cuda_sim::set("DEVICES", &std::env::var("CUDA_SIM_DEVICES").unwrap_or("2".into()));
-        }
+        // two devices for the collectives; a child process may ask for other settings
+        cuda_sim::set("DEVICES", &std::env::var("CUDA_SIM_DEVICES").unwrap_or("2".into()));
         cuda_sim::install()
     })
 }

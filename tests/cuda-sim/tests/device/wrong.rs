@@ -76,7 +76,8 @@ fn every_wrong_kernel_is_reported() {
     if !simulated() {
         return println!("the wrong kernels are for the test device");
     }
-    let case = |(name, code, reason): &(&str, &str, &str)| unreported(name, code, reason, &[("CUDA_SIM_TIMEOUT", "0.5")]);
+    let case =
+        |(name, code, reason): &(&str, &str, &str)| unreported(name, code, reason, &[("CUDA_SIM_TIMEOUT", "0.5")]);
     let wrong: String = WRONG.iter().map(case).collect();
     assert!(wrong.is_empty(), "\n{wrong}");
 }
@@ -140,7 +141,11 @@ fn one_wrong_kernel() {
         "global_race_between_blocks" => launch!(stream, load(&name), config(4, 1, 0), &mut y),
         "byte_race" | "right_bytes" => launch!(stream, load(&name), config(1, 64, 0), &mut bytes),
         "atomic_and_plain" | "right_atomics" => launch!(stream, load(&name), config(2, 32, 0), &mut words),
-        "right_reader_writes" | "missing_second_syncthreads" | "unwritten_shared" | "never_written_shared" | "array_index" => {
+        "right_reader_writes"
+        | "missing_second_syncthreads"
+        | "unwritten_shared"
+        | "never_written_shared"
+        | "array_index" => {
             launch!(stream, load(&name), config(1, 64, 0), &mut y)
         }
         "beyond_dynamic_shared" => launch!(stream, load(&name), config(1, 64, 128), &mut y),
