@@ -146,6 +146,19 @@ fn functions_of_the_heads() {
     }
 }
 
+/// Margins of NaN do not show a ReLU that runs on: these neighbours would.
+#[test]
+fn relu_keeps_to_its_range() {
+    let bench = Bench(cuda(Precision::F32));
+    let (mut x, mut g) = (bench.full(&[-1.0, -2.0, -3.0]), bench.full(&[4.0, 5.0, 6.0]));
+    let middle = x.slot(1, 1);
+    bench.0.relu(ViewMut::new(&mut x.buf, middle.at, 1)).unwrap();
+    assert_eq!(bench.get(&x), [-1.0, 0.0, -3.0]);
+    let y = bench.full(&[0.0; 3]);
+    bench.0.relu_bwd(middle.of(&y.buf), ViewMut::new(&mut g.buf, middle.at, 1)).unwrap();
+    assert_eq!(bench.get(&g), [4.0, 0.0, 6.0]);
+}
+
 /// ReLU passes NaN on; a mask clears it; -0 counts as 0.
 #[test]
 fn nan_is_passed_on_or_cleared() {
