@@ -54,13 +54,15 @@ fn the_steady_state_allocates_nothing() {
     pool.install(|| {
         let counted = steady(0, 1, &mut || drop(std::hint::black_box(vec![0_u8; 100])));
         assert!(counted >= 1, "the count counts");
-        let mut learning = Learning::new(SHAPES[0]).expect("a learner");
-        assert_eq!(steady(3, 3, &mut || learning.step().expect("runs")), 0, "a learner's step");
-        let mut train = Unroll::new(SHAPES[0], true).expect("a network");
-        assert_eq!(steady(3, 3, &mut || train.forward_backward().expect("runs")), 0, "forward and backward");
-        for rows in [1, 64] {
-            let mut stepping = Stepping::new(SHAPES[0], rows).expect("a network");
-            assert_eq!(steady(3, 10, &mut || stepping.step().expect("runs")), 0, "a step of {rows} rows");
+        for shape in [SHAPES[0], SHAPES[1]] {
+            let mut learning = Learning::new(shape).expect("a learner");
+            assert_eq!(steady(3, 3, &mut || learning.step().expect("runs")), 0, "a learner's step");
+            let mut train = Unroll::new(shape, true).expect("a network");
+            assert_eq!(steady(3, 3, &mut || train.forward_backward().expect("runs")), 0, "forward and backward");
+            for rows in [1, 64] {
+                let mut stepping = Stepping::new(shape, rows).expect("a network");
+                assert_eq!(steady(3, 10, &mut || stepping.step().expect("runs")), 0, "a step of {rows} rows");
+            }
         }
         acting();
     });

@@ -112,14 +112,17 @@ cases! {
 
 #[test]
 fn sh_4_episodes_repeat_through_session_and_command() {
-    let (dir, report) = cases_loop::sh_4_episodes_repeat();
-    let eval = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mamba-rl"));
-        let output = command.arg("eval").arg(dir.path()).args(["--episodes", "130", "--seed", "5", "--json"]).output();
-        serde_json::from_slice::<serde_json::Value>(&output.unwrap().stdout).unwrap()
-    };
-    assert_eq!(eval(), report);
-    assert_eq!(eval(), report);
+    for rotate in ["backbone.rotate=off", "backbone.rotate=learned"] {
+        let (dir, report) = cases_loop::sh_4_episodes_repeat(rotate);
+        let eval = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_mamba-rl"));
+            let args = ["--episodes", "130", "--seed", "5", "--json"];
+            let output = command.arg("eval").arg(dir.path()).args(args).output();
+            serde_json::from_slice::<serde_json::Value>(&output.unwrap().stdout).unwrap()
+        };
+        assert_eq!(eval(), report);
+        assert_eq!(eval(), report);
+    }
 }
 
 #[test]

@@ -2,37 +2,51 @@
 
 mod support;
 
-use mamba_rl::backbone::{BackboneConfig, MambaConfig, MlpConfig, RnnConfig};
+use mamba_rl::backbone::{BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
 use mamba_rl::device::{Cpu, Slot};
 use mamba_rl::ops::dueling::Dueling;
 use mamba_rl::ops::linear::{Linear, LinearGrad, LinearIn, LinearShape};
 use mamba_rl::ops::norm::{Norm, NormShape};
-use support::net::{Data, HostState, Net, close, mamba, random, rng};
+use support::net::{Data, HostState, Net, close, mamba, random, rng, rotating};
 use support::oracle::{Conv, Scan, all, all_mut, central, dot, resets};
 
 #[test]
 fn selective_scan() {
     for (time, d_state, reset) in [(1, 3, false), (8, 1, false), (19, 5, true), (17, 4, false)] {
-        let mut scan = Scan::random(time, 2, 3, d_state, 1);
-        scan.reset = reset.then(|| resets(2 * time, 5, 2));
-        let dev = Cpu::<f64>::default();
-        let loss = |scan: &Scan| {
-            let out = scan.run(&dev);
-            dot(&out[0].1, &scan.g_y) + dot(&out[1].1, &scan.g_h)
-        };
+        scan(Scan::random(time, 2, 3, d_state, 1), reset);
+    }
+}
+
+#[test]
+fn rotating_scan() {
+    for (time, d_state, reset) in [(1, 4, false), (8, 2, false), (19, 6, true), (33, 4, true), (17, 4, false)] {
+        scan(Scan::rotating(time, 2, 3, d_state, 1), reset);
+    }
+}
+
+/// All gradients of a scan of either kind.
+fn scan(mut scan: Scan, reset: bool) {
+    scan.reset = reset.then(|| resets(2 * scan.s.time, 5, 2));
+    let dev = Cpu::<f64>::default();
+    let loss = |scan: &Scan| {
         let out = scan.run(&dev);
-        let grad = |name: &str| out.iter().find(|o| o.0 == name).map(|o| o.1.clone()).unwrap();
-        macro_rules! check {
-            ($field:ident, $name:expr) => {
-                central($name, &scan.$field, &grad($name), 1e-7, |x| loss(&Scan { $field: x.to_vec(), ..scan.clone() }))
-            };
-        }
-        check!(u, "g_u");
-        check!(delta, "g_delta");
-        check!(q, "g_q");
-        check!(a_log, "g_a_log");
-        check!(d_skip, "g_d");
-        check!(h, "g_h");
+        dot(&out[0].1, &scan.g_y) + dot(&out[1].1, &scan.g_h)
+    };
+    let out = scan.run(&dev);
+    let grad = |name: &str| out.iter().find(|o| o.0 == name).map(|o| o.1.clone()).unwrap();
+    macro_rules! check {
+        ($field:ident, $name:expr) => {
+            central($name, &scan.$field, &grad($name), 1e-7, |x| loss(&Scan { $field: x.to_vec(), ..scan.clone() }))
+        };
+    }
+    check!(u, "g_u");
+    check!(delta, "g_delta");
+    check!(q, "g_q");
+    check!(a_log, "g_a_log");
+    check!(d_skip, "g_d");
+    check!(h, "g_h");
+    if let Some(theta) = &scan.theta {
+        central("g_theta", theta, &grad("g_theta"), 1e-7, |x| loss(&Scan { theta: Some(x.to_vec()), ..scan.clone() }));
     }
 }
 
@@ -102,6 +116,26 @@ fn body(config: &BackboneConfig, time: usize, d_input: usize) {
     close("parameters in f32", &single.params, &g.params, 1e-4);
     close("inputs in f32", &single.x, &g.x, 1e-4);
     single.state.iter().zip(&g.state).for_each(|(a, b)| close("state in f32", a, b, 1e-4));
+}
+
+/// θ too; angles that are fixed have no gradient, and all else has the one it has beside angles that are learnt.
+#[test]
+fn rotating_blocks() {
+    let [learned, fixed] = [Rotate::Learned, Rotate::Fixed].map(|r| rotating(mamba(3, 6, 2, 4, 4), r));
+    body(&learned, 9, 3);
+    let [learned, fixed] = [learned, fixed].map(|c| {
+        let net = Net::<f32>::new(&c, 3);
+        let g = net.gradients(&Data::random(9, 2, 3, 4), &net.random_state(2, 6), &random(&mut rng(7), 108, 1.0), None);
+        (net, g.params)
+    });
+    for name in learned.0.names() {
+        let (with, without) = (learned.0.part(&learned.1, &name), fixed.0.part(&fixed.1, &name));
+        if name.ends_with("theta") {
+            assert!(with.iter().all(|&g| g != 0.0) && without.iter().all(|&g| g == 0.0), "{name}");
+        } else {
+            assert_eq!(with, without, "{name}");
+        }
+    }
 }
 
 #[test]

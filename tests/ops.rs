@@ -3,7 +3,7 @@
 mod support;
 
 use mamba_rl::Error;
-use mamba_rl::backbone::{BackboneConfig, Part, Parts, RnnConfig, SeqShape, Sequence, build};
+use mamba_rl::backbone::{Backbone, BackboneConfig, Part, Parts, RnnConfig, Rotate, SeqShape, Sequence, build};
 use mamba_rl::device::{Cpu, Device, Slot, View};
 use mamba_rl::ops::adamw::{AdamW, AdamWStep};
 use mamba_rl::ops::delta::{Delta, DeltaGrad, DeltaIn, DeltaShape};
@@ -15,7 +15,7 @@ use mamba_rl::ops::norm::{Norm, NormShape};
 use mamba_rl::ops::reduce::Reduce;
 use mamba_rl::params::Group;
 use support::cases_backbone::{self as cases, paths};
-use support::net::{Data, Net, close, mamba, random, rng, to, wide};
+use support::net::{Data, Net, both, close, mamba, random, rng, rotating, to, wide};
 use support::oracle::{Conv, Scan, all, all_mut, resets};
 
 #[test]
@@ -73,10 +73,73 @@ fn scan_by_hand() {
     close("h", &out[1].1, &[4.0], 1e-6);
 }
 
+/// One pair, θ = π/2, Δ A = −ln 2: (hr, hi) = ½ (−6, 2) + 1 · 3 (5, 7) = (12, 22), y = 2 · 12 + 4 · 22 + 10 · 3.
+#[test]
+fn rotating_scan_by_hand() {
+    let mut scan = Scan::rotating(1, 1, 1, 2, 1);
+    (scan.u, scan.delta) = (vec![3.0], vec![1.0]);
+    scan.q = vec![0.0, 0.0, 0.0, 5.0, 7.0, 2.0, 4.0];
+    scan.a_log = vec![std::f64::consts::LN_2.ln()];
+    scan.d_skip = vec![10.0];
+    scan.theta = Some(vec![std::f64::consts::FRAC_PI_2]);
+    scan.h = vec![2.0, 6.0];
+    for dev in paths() {
+        let out = scan.run(&dev);
+        close("h", &out[1].1, &[12.0, 22.0], 1e-6);
+        close("y", &out[0].1, &[142.0], 1e-6);
+    }
+}
+
+/// One impulse rings: B = C = (1, 0), no decay to speak of, so y_t = Δ cos(θ t), for angles over many turns. After 400
+/// steps it still has its size, and its phase to the rounding of θ itself.
+#[test]
+fn an_impulse_rings() {
+    let angles = [0.0, 1e-3, 0.5, 1.5, 1.570_796_3, 2.0, 3.0, 3.141_592_7, 4.0, 6.283_185_5, -2.5, 100.0, -1000.0];
+    let angles = angles.map(|t: f32| f64::from(t));
+    let (time, e) = (400, angles.len());
+    let mut scan = Scan::rotating(time, 1, e, 2, 1);
+    scan.u = (0..time * e).map(|at| f64::from(u8::from(at < e))).collect();
+    scan.delta = vec![0.5; time * e];
+    scan.q = [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0].repeat(time);
+    (scan.a_log, scan.d_skip) = (vec![-80.0; e], vec![0.0; e]);
+    (scan.theta, scan.h) = (Some(angles.to_vec()), vec![0.0; 2 * e]);
+    let want: Vec<f64> = (0..time * e).map(|at| 0.5 * (angles[at % e] * (at / e) as f64).cos()).collect();
+    for dev in paths() {
+        close(&format!("{:?}", dev.isa()), &scan.run(&dev)[0].1, &want, 1e-4);
+    }
+}
+
+#[test]
+fn a_rotating_scan_needs_pairs() {
+    use mamba_rl::ops::rotating_scan::{RotatingIn, RotatingScan};
+    use mamba_rl::ops::selective_scan::{ScanIn, ScanOut, ScanShape};
+    let (dev, one) = (Cpu::new(), vec![0.0f32; 64]);
+    let [mut y, mut h, mut scratch] = [0; 3].map(|_| vec![0.0f32; 4096]);
+    let mut run = |d_state: usize, angles: usize| {
+        let s = ScanShape { time: 1, batch: 1, d_inner: 2, d_state, dt_rank: 1 };
+        let part = |len: usize| View::new(&one, 0, len);
+        let (u, q, a_log) = (part(2), part(s.width()), part(d_state / 2 * 2));
+        let scan = ScanIn { u, delta: part(2), q, a_log, d_skip: part(2), reset: None };
+        let cut = |v, len| mamba_rl::device::ViewMut::new(v, 0, len);
+        let n = Cpu::<f32>::rotating_scratch(s, false);
+        let out =
+            ScanOut { y: cut(&mut y, 2), h: cut(&mut h, 2 * d_state), h_tape: None, scratch: cut(&mut scratch, n) };
+        dev.rotating_scan(s, RotatingIn { scan, theta: part(angles) }, out)
+    };
+    run(4, 4).unwrap();
+    let e = run(3, 2).unwrap_err();
+    assert!(matches!(&e, Error::Config { key, .. } if key == "backbone.d_state"), "{e}");
+    let e = run(4, 3).unwrap_err();
+    assert!(matches!(e, Error::Shape { op: "rotating_scan", arg: "theta", want: 4, got: 3, .. }), "{e}");
+}
+
 #[test]
 fn scan_twins_at_odd_sizes() {
-    for (d_inner, d_state) in [(1, 1), (15, 2), (16, 3), (17, 7), (40, 15), (33, 64), (8, 256), (9, 257), (48, 31)] {
-        let mut scan = Scan::random(13, 3, d_inner, d_state, d_state as u64);
+    let real = [(1, 1), (15, 2), (16, 3), (17, 7), (40, 15), (33, 64), (8, 256), (9, 257), (48, 31)];
+    let turning = [(1, 2), (15, 4), (16, 6), (17, 14), (40, 30), (33, 64), (8, 256), (9, 258), (48, 62)];
+    let scans = real.map(|(e, n)| Scan::random(13, 3, e, n, n as u64)).into_iter();
+    for mut scan in scans.chain(turning.map(|(e, n)| Scan::rotating(13, 3, e, n, n as u64))) {
+        let (d_inner, d_state) = (scan.s.d_inner, scan.s.d_state);
         scan.reset = Some(resets(39, 5, 2));
         let plain = scan.run(&Cpu::<f64>::default());
         close("y", &plain[0].1, &scan.naive().0, 1e-12);
@@ -121,8 +184,10 @@ fn conv_twins_at_all_sizes() {
 /// Bit for bit: single steps, chunks, and the whole, in the ops that carry a state, on every path.
 #[test]
 fn single_steps_give_the_bits_of_the_whole() {
-    for dev in paths() {
-        let scan = Scan::random(21, 2, 19, 13, 5);
+    for (dev, scan) in paths()
+        .into_iter()
+        .flat_map(|dev| [Scan::random(21, 2, 19, 13, 5), Scan::rotating(21, 2, 19, 26, 5)].map(|scan| (dev, scan)))
+    {
         let whole = scan.run(&dev);
         let (mut h, mut y) = (scan.h.clone(), vec![]);
         let conv = Conv::random(21, 2, 19, 6, 6);
@@ -153,7 +218,8 @@ fn single_steps_give_the_bits_of_the_whole() {
 #[test]
 fn a_reset_clears_anything() {
     let rnn = RnnConfig { d_input: 3, d_model: 6, n_layers: 2 };
-    for config in [mamba(3, 10, 2, 5, 4), BackboneConfig::Gru(rnn.clone()), BackboneConfig::Lstm(rnn)] {
+    let turning = rotating(mamba(3, 10, 2, 6, 4), Rotate::Learned);
+    for config in [mamba(3, 10, 2, 5, 4), turning, BackboneConfig::Gru(rnn.clone()), BackboneConfig::Lstm(rnn)] {
         let net = Net::<f32>::new(&config, 51);
         let mut data = Data::random(6, 2, 3, 52);
         data.reset = Some(vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -350,14 +416,16 @@ fn wrong_lengths_are_shape_errors() {
     assert_eq!(named(e).0, "download");
 }
 
-/// Matrices decay; A_log, D, biases and norm scales do not.
+/// Matrices decay; A_log, θ, D, biases and norm scales do not.
 #[test]
 fn groups_of_parameters() {
     let proj = |c: BackboneConfig| Net::<f32>::new(&c, 1).params.layout;
     let BackboneConfig::Mamba(config) = mamba(3, 8, 2, 4, 4) else { panic!("a Mamba") };
     let config = mamba_rl::backbone::MambaConfig { proj_bias: true, ..config };
+    let turning = rotating(BackboneConfig::Mamba(config.clone()), Rotate::Learned);
+    assert!(proj(turning.clone()).entry("backbone.layers.1.mixer.theta").is_some());
     let rnn = RnnConfig { d_input: 3, d_model: 4, n_layers: 2 };
-    for layout in [proj(BackboneConfig::Mamba(config)), proj(BackboneConfig::Lstm(rnn))] {
+    for layout in [proj(BackboneConfig::Mamba(config)), proj(turning), proj(BackboneConfig::Lstm(rnn))] {
         for e in layout.entries() {
             let name = e.spec.name.as_str();
             let matrix = name.ends_with("proj.weight") || name.ends_with("conv1d.weight") || name.contains("weight_");
@@ -384,6 +452,14 @@ fn memory_of_tape_and_scratch() {
     assert!(scratch(1, 17) - scratch(1, 16) <= 2 * 60 * 32 + 256);
     let train = |time| sum(body(1, 16).scratch_layout(SeqShape { time, batch: 32 }, true));
     assert!(train(120) < 2 * train(60) + 1);
+    // turning states are as many, so are numbers in the network; working memory grows by their constants alone
+    let turning = build::<Cpu>(&rotating(mamba(64, 128, 2, 16, 4), Rotate::Learned)).unwrap();
+    assert_eq!(4 * sum(turning.tape_layout(shape)), bytes);
+    assert_eq!(turning.state_layout(), body(2, 16).state_layout());
+    let numbers =
+        |b: &dyn Backbone<Cpu>| b.parameters().iter().map(|p| p.shape.iter().product::<usize>()).sum::<usize>();
+    assert_eq!(numbers(&*turning), numbers(&*body(2, 16)));
+    assert!(sum(turning.scratch_layout(shape, true)) - sum(body(2, 16).scratch_layout(shape, true)) <= 4 * 16 * 256);
 }
 
 /// Misuse is an error that says what to do, not a panic.
@@ -415,14 +491,15 @@ fn unbound_bodies_and_small_buffers_are_refused() {
 /// The pinned path is the one that runs, and the paths agree through a whole body.
 #[test]
 fn pinned_paths_agree() {
-    let config = mamba(4, 20, 2, 16, 4);
-    let data = Data::random(30, 2, 4, 1);
-    let double = Net::<f64>::new(&config, 2);
-    let want = double.unroll(&data, &mut double.zero_state(2));
-    for dev in paths() {
-        assert!(Cpu::with_simd(dev.isa().simd()).unwrap().isa() == dev.isa());
-        let net = Net::on(dev, &config, 2);
-        close(&format!("{:?}", dev.isa()), &net.unroll(&data, &mut net.zero_state(2)), &want, 1e-5);
+    for config in both(mamba(4, 20, 2, 16, 4)) {
+        let data = Data::random(30, 2, 4, 1);
+        let double = Net::<f64>::new(&config, 2);
+        let want = double.unroll(&data, &mut double.zero_state(2));
+        for dev in paths() {
+            assert!(Cpu::with_simd(dev.isa().simd()).unwrap().isa() == dev.isa());
+            let net = Net::on(dev, &config, 2);
+            close(&format!("{:?}", dev.isa()), &net.unroll(&data, &mut net.zero_state(2)), &want, 1e-5);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ mod rnn;
 
 pub use gru::Gru;
 pub use lstm::Lstm;
-pub use mamba::{Mamba, MambaConfig};
+pub use mamba::{Mamba, MambaConfig, Rotate};
 pub use mlp::{Mlp, MlpConfig};
 pub use rnn::RnnConfig;
 

@@ -13,10 +13,12 @@
 //! | gate | | e | 3 e |
 //! | norm, residual | | | 4 m |
 //!
-//! The backward of a product is two products; that of the scan recomputes every exponential and needs 15 e n flops.
+//! The backward of a product is two products; that of the scan recomputes every exponential and needs 15 e n flops. A
+//! rotating scan has half the exponentials and turns pairs instead: 8.5 e n flops forward, 23 e n backward.
 
 use super::Shape;
 use super::machine::Ceilings;
+use crate::backbone::Rotate;
 
 /// States per channel.
 pub const D_STATE: usize = 16;
@@ -56,6 +58,14 @@ struct Sizes {
     blocks: f64,
     tokens: f64,
     input: f64,
+    scan: Scan,
+}
+
+/// Work of a state and channel in the scan.
+struct Scan {
+    forward: f64,
+    backward: f64,
+    exps: f64,
 }
 
 impl Sizes {
@@ -63,7 +73,11 @@ impl Sizes {
         let tokens = (s.batch * time) as f64;
         let (m, r) = (s.d_model as f64, s.d_model.div_ceil(16) as f64);
         let (blocks, input) = (tokens * s.n_layers as f64, s.d_input as f64);
-        Sizes { m, e: 2.0 * m, r, n: D_STATE as f64, blocks, tokens, input }
+        let scan = match s.rotate {
+            Rotate::Off => Scan { forward: 6.0, backward: 15.0, exps: 1.0 },
+            Rotate::Fixed | Rotate::Learned => Scan { forward: 8.5, backward: 23.0, exps: 0.5 },
+        };
+        Sizes { m, e: 2.0 * m, r, n: D_STATE as f64, blocks, tokens, input, scan }
     }
 }
 
@@ -84,7 +98,7 @@ pub fn forward(s: Shape, time: usize) -> Vec<OpCount> {
         block("conv, silu", 8.0 * e, e, 2.0 * e),
         block("x_proj", 2.0 * e * (r + 2.0 * n), 0.0, 0.0),
         block("dt_proj, softplus", 2.0 * r * e, e, 2.0 * e),
-        block("scan", 6.0 * e * n, e * n, 3.0 * e + r + 2.0 * n),
+        block("scan", k.scan.forward * e * n, k.scan.exps * e * n, 3.0 * e + r + 2.0 * n),
         block("gate", 0.0, e, 3.0 * e),
         block("out_proj", 2.0 * e * m, 0.0, 0.0),
     ]
@@ -105,7 +119,7 @@ pub fn backward(s: Shape, time: usize) -> Vec<OpCount> {
             "conv, silu" => 4.0 * e,
             "dt_proj, softplus" => 3.0 * e,
             "scan" => {
-                o.flops = 15.0 * e * n * k.blocks;
+                o.flops = k.scan.backward * e * n * k.blocks;
                 5.0 * e + 2.0 * (k.r + 2.0 * n)
             }
             "gate" => 6.0 * e,
@@ -151,7 +165,7 @@ mod tests {
 
     #[test]
     fn products_of_s1_by_hand() {
-        let s = SHAPES[1];
+        let s = SHAPES[2];
         let sum = |ops: &[OpCount]| ops.iter().filter(|o| o.op.contains("proj")).map(|o| o.flops).sum::<f64>();
         // 1,920 tokens: 2·64·128 once; per layer 2·128·512 + 2·256·40 + 2·8·256 + 2·256·128
         let by_hand = 1_920.0 * (16_384.0 + 2.0 * (131_072.0 + 20_480.0 + 4_096.0 + 65_536.0));
@@ -159,6 +173,8 @@ mod tests {
         assert_eq!(sum(&backward(s, s.time)), 2.0 * by_hand - 1_920.0 * 16_384.0);
         let scan = forward(s, s.time).into_iter().find(|o| o.op == "scan").unwrap();
         assert_eq!(scan.exps, 1_920.0 * 2.0 * 256.0 * 16.0);
+        let turned = forward(SHAPES[3], s.time).into_iter().find(|o| o.op == "scan").unwrap();
+        assert_eq!((turned.exps, turned.flops), (scan.exps / 2.0, scan.flops / 6.0 * 8.5));
     }
 
     #[test]

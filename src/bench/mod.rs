@@ -1,4 +1,4 @@
-//! Speed of the network on this machine: three shapes, the passes that training is made of, and the machine's own
+//! Speed of the network on this machine: three shapes (two of them with a rotating state too), the passes that training is made of, and the machine's own
 //! ceilings to hold them against. Floor of a pass = flops / matrix product + exponentials / exp + bytes / copy, counted
 //! by op in [`counts`]. Figures are the smallest and the median of many repetitions: on a shared machine the smallest
 //! is what the code can do and the median is what it got.
@@ -9,6 +9,8 @@ mod report;
 mod workload;
 
 use std::time::{Duration, Instant};
+
+use crate::backbone::Rotate;
 
 pub use machine::Ceilings;
 pub use report::{ActFigures, Bytes, Figures, ShapeReport, measure};
@@ -29,14 +31,19 @@ pub struct Shape {
     pub batch: usize,
     /// T.
     pub time: usize,
+    /// Do pairs of states turn?
+    pub rotate: Rotate,
 }
 
-/// The shapes that are measured; d_state 16, d_conv 4, expand 2.
-pub const SHAPES: [Shape; 3] = [
-    Shape { name: "S0", d_input: 16, d_model: 64, n_layers: 1, batch: 16, time: 40 },
-    Shape { name: "S1", d_input: 64, d_model: 128, n_layers: 2, batch: 32, time: 60 },
-    Shape { name: "S2", d_input: 64, d_model: 256, n_layers: 4, batch: 32, time: 120 },
-];
+/// The shapes that are measured; d_state 16, d_conv 4, expand 2. `-rotate` is the shape before with a rotating state.
+pub const SHAPES: [Shape; 5] = [S0, Shape { name: "S0-rotate", rotate: Rotate::Learned, ..S0 }, S1, S1_ROTATE, S2];
+
+const S0: Shape = Shape { name: "S0", d_input: 16, d_model: 64, n_layers: 1, batch: 16, time: 40, rotate: Rotate::Off };
+const S1: Shape =
+    Shape { name: "S1", d_input: 64, d_model: 128, n_layers: 2, batch: 32, time: 60, rotate: Rotate::Off };
+const S1_ROTATE: Shape = Shape { name: "S1-rotate", rotate: Rotate::Learned, ..S1 };
+const S2: Shape =
+    Shape { name: "S2", d_input: 64, d_model: 256, n_layers: 4, batch: 32, time: 120, rotate: Rotate::Off };
 
 /// Pieces that a batch is cut into: the default of `train.shards`.
 pub const SHARDS: usize = 4;

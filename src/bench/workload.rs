@@ -24,7 +24,8 @@ use crate::value::td_error::Loss;
 const ACTIONS: usize = 4;
 
 fn backbone(s: Shape) -> Result<Mamba> {
-    Mamba::new(MambaConfig { d_input: s.d_input, d_model: s.d_model, n_layers: s.n_layers, ..MambaConfig::default() })
+    let (d_input, d_model, n_layers, rotate) = (s.d_input, s.d_model, s.n_layers, s.rotate);
+    Mamba::new(MambaConfig { d_input, d_model, n_layers, rotate, ..MambaConfig::default() })
 }
 
 fn numbers(rng: &mut ChaCha8Rng, n: usize) -> Vec<f32> {

@@ -53,6 +53,9 @@ pub fn load(dir: &Path, layout: &ParamLayout, expect_config: Option<&Value>) -> 
         check_size(&dir.join(name), *sum)?;
     }
     let config = read_json(dir, &state)?;
+    if let Some(expected) = expect_config {
+        check_rotation(&dir.join(CONFIG_FILE), expected, &config)?;
+    }
     if let Some((field, expected, found)) = expect_config.and_then(|e| first_difference(e, &config)) {
         let problem = format!("`{field}` is {found}, expected {expected}");
         return Err(Error::checkpoint(dir.join(CONFIG_FILE), problem));
@@ -127,6 +130,25 @@ pub fn first_difference(expected: &Value, found: &Value) -> Option<(String, Valu
         }
     }
     walk("", expected, found)
+}
+
+/// A body of Mamba-1 and one with a rotating state differ in many fields and tensors: one line names both kinds.
+fn check_rotation(path: &Path, expected: &Value, found: &Value) -> Result<()> {
+    let of = |config: &Value| {
+        let backbone = config.pointer("/mamba_rl/backbone").filter(|b| b["name"] == "mamba")?;
+        Some(backbone["rotate"].as_str().unwrap_or("off").to_owned())
+    };
+    let (Some(expected), Some(found)) = (of(expected), of(found)) else { return Ok(()) };
+    if (expected == "off") == (found == "off") {
+        return Ok(());
+    }
+    let named = |rotate: &str| if rotate == "off" { "Mamba-1" } else { "a rotating state" };
+    let problem = format!(
+        "`mamba_rl.backbone.rotate` is \"{found}\" ({}), expected \"{expected}\" ({})",
+        named(&found),
+        named(&expected)
+    );
+    Err(Error::checkpoint(path, problem))
 }
 
 fn check_size(path: &Path, sum: Sum) -> Result<()> {

@@ -17,6 +17,10 @@ use crate::params::ParamLayout;
 /// The limit of the format itself, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
+/// Ends of the names of tensors that every Mamba body has, and that only one with a rotating state has.
+const DECAYS: &str = ".mixer.A_log";
+const ANGLES: &str = ".mixer.theta";
+
 struct F32View<'a> {
     shape: &'a [usize],
     values: &'a [f32],
@@ -126,8 +130,27 @@ impl<R: Read + Seek> TensorFile<R> {
         })
     }
 
+    /// A Mamba body whose state rotates has angles, and other shapes for it: one line names both kinds.
+    fn check_rotation(&self, layout: &ParamLayout) -> Result<()> {
+        let names = self.names();
+        let ours = |end: &str| layout.entries().iter().any(|e| e.spec.name.ends_with(end));
+        let theirs = |end: &str| names.iter().any(|n| n.ends_with(end));
+        if !(ours(DECAYS) && theirs(DECAYS)) || ours(ANGLES) == theirs(ANGLES) {
+            return Ok(());
+        }
+        let named = |rotates: bool| if rotates { "a rotating state" } else { "the state of Mamba-1" };
+        let problem = format!(
+            "holds {} ({} `*{ANGLES}`), but this network has {} (`backbone.rotate`)",
+            named(theirs(ANGLES)),
+            if theirs(ANGLES) { "with tensors" } else { "no tensor" },
+            named(ours(ANGLES))
+        );
+        Err(Error::checkpoint(&self.path, problem))
+    }
+
     /// Reads one flat buffer `[layout.len()]` per prefix. The file must hold exactly these tensors, all F32.
     pub fn read_layout(&mut self, layout: &ParamLayout, prefixes: &[&str]) -> Result<Vec<Vec<f32>>> {
+        self.check_rotation(layout)?;
         let mut names = Vec::with_capacity(prefixes.len() * layout.entries().len());
         for prefix in prefixes {
             for e in layout.entries() {

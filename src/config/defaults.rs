@@ -54,6 +54,7 @@ impl Default for BackboneSection {
             d_model: 64,
             n_layers: 1,
             d_state: 16,
+            rotate: RotateKind::Off,
             d_conv: Suggested::Word(SuggestedWord::Suggested),
             expand: 2,
             dt_rank: 0,

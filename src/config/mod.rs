@@ -120,6 +120,18 @@ pub struct AgentSection {
     pub name: String,
 }
 
+/// Do pairs of a Mamba body's states turn by a constant angle per step?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RotateKind {
+    /// No: Mamba-1.
+    Off,
+    /// Yes, by angles that stay as they start.
+    Fixed,
+    /// Yes, by angles that are learnt.
+    Learned,
+}
+
 /// `[backbone]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -132,6 +144,9 @@ pub struct BackboneSection {
     pub n_layers: usize,
     /// States per channel. Default 16.
     pub d_state: usize,
+    /// Rotating states, bodies `mamba` only: `off` (Mamba-1), `fixed` or `learned` angles; `d_state` must be even.
+    /// Default `off`.
+    pub rotate: RotateKind,
     /// Taps of the causal convolution, 1 to 128, or `suggested` (4 where the task suggests none). Default `suggested`.
     pub d_conv: Suggested<usize>,
     /// d_inner / d_model. Default 2.

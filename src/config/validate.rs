@@ -1,7 +1,7 @@
 //! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
 //! Every message names the keys involved, what was found and what was expected.
 
-use super::{Config, ReplayLayout, Suggested};
+use super::{Config, ReplayLayout, RotateKind, Suggested};
 use crate::error::{Error, Result};
 
 impl Config {
@@ -24,6 +24,11 @@ impl Config {
         if b.dt_min >= b.dt_max {
             let problem = format!("{} is not below `backbone.dt_max` {}; expected dt_min < dt_max", b.dt_min, b.dt_max);
             return Err(Error::config("backbone.dt_min", problem));
+        }
+        if b.name == "mamba" && b.rotate != RotateKind::Off && b.d_state % 2 != 0 {
+            let problem =
+                format!("is {}, but `backbone.rotate` turns pairs of states; expected an even number", b.d_state);
+            return Err(Error::config("backbone.d_state", problem));
         }
         Ok(())
     }

@@ -7,13 +7,16 @@ use mamba_rl_envs::{EnvSpec, Space};
 use serde::{Deserialize, Serialize};
 
 use super::{DuelingHead, Encoder, InputLayout, MlpEncoder, QNetwork};
-use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig};
-use crate::config::{BackboneSection, Config, InputSection, NetworkSection, Suggested};
+use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
+use crate::checkpoint::{HfConfig, huggingface_config};
+use crate::config::{BackboneSection, Config, InputSection, NetworkSection, RotateKind, Suggested};
 use crate::error::{Error, Result};
 use crate::ops::Backend;
 
 /// Key of this description inside `config.json`.
 const KEY: &str = "mamba_rl";
+/// `model_type` of a body with a rotating state: no model type of others.
+const ROTATING_TYPE: &str = "mamba_rl_rotating";
 
 /// A network in words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,30 +75,52 @@ impl Description {
         serde_json::from_value(part).map_err(|e| Error::checkpoint(dir.join("config.json"), format!("`{KEY}`: {e}")))
     }
 
-    /// As a checkpoint's `config.json`, with Hugging Face's keys beside it where the body is a Mamba.
+    /// As a checkpoint's `config.json`, with Hugging Face's keys beside it where the body is Mamba-1. A body with a
+    /// rotating state has a model type of its own there, which other programs refuse.
     pub fn to_json(&self) -> serde_json::Value {
-        let b = &self.backbone;
-        let mut out = if b.name == "mamba" {
-            let m = self.mamba(0);
-            let rank = m.dt_rank.unwrap_or(b.d_model.div_ceil(16));
-            crate::checkpoint::huggingface_config(&crate::checkpoint::HfConfig {
-                d_model: b.d_model,
-                n_layers: b.n_layers,
-                d_state: b.d_state,
-                d_conv: m.d_conv,
-                expand: b.expand,
-                dt_rank: rank,
-                rms_eps: b.rms_eps,
-                proj_bias: b.proj_bias,
-                conv_bias: b.conv_bias,
-            })
-        } else {
-            serde_json::json!({})
+        let rotates = self.backbone.name == "mamba" && self.backbone.rotate != RotateKind::Off;
+        let mut own = serde_json::to_value(self).unwrap_or_default();
+        if let (false, Some(backbone)) = (rotates, own.get_mut("backbone").and_then(|b| b.as_object_mut())) {
+            backbone.remove("rotate"); // absent means off: checkpoints of Mamba-1 have one form
+        }
+        let mut out = match self.huggingface() {
+            Ok(theirs) => huggingface_config(&theirs),
+            Err(_) if rotates => serde_json::json!({ "model_type": ROTATING_TYPE }),
+            Err(_) => serde_json::json!({}),
         };
         if let Some(map) = out.as_object_mut() {
-            map.insert(KEY.into(), serde_json::to_value(self).unwrap_or_default());
+            map.insert(KEY.into(), own);
         }
         out
+    }
+
+    /// Sizes of the body for Hugging Face's `transformers`, to be written by [`huggingface_config`].
+    ///
+    /// # Errors
+    /// `Usage` where the body is not Mamba-1: another one, or one with a rotating state.
+    pub fn huggingface(&self) -> Result<HfConfig> {
+        let b = &self.backbone;
+        if b.name != "mamba" {
+            let problem = format!("a `{}` body cannot be exported to transformers: only Mamba-1 can", b.name);
+            return Err(Error::Usage(problem));
+        }
+        if b.rotate != RotateKind::Off {
+            let problem = "a body with a rotating state (`backbone.rotate`) cannot be exported to transformers: it is not \
+                           Mamba-1, and no model there has its recurrence; train with backbone.rotate=off to export";
+            return Err(Error::Usage(problem.into()));
+        }
+        let m = self.mamba(0);
+        Ok(HfConfig {
+            d_model: b.d_model,
+            n_layers: b.n_layers,
+            d_state: b.d_state,
+            d_conv: m.d_conv,
+            expand: b.expand,
+            dt_rank: m.rank(),
+            rms_eps: b.rms_eps,
+            proj_bias: b.proj_bias,
+            conv_bias: b.conv_bias,
+        })
     }
 
     /// Places of the input's parts.
@@ -121,6 +146,11 @@ impl Description {
             d_model: b.d_model,
             n_layers: b.n_layers,
             d_state: b.d_state,
+            rotate: match b.rotate {
+                RotateKind::Off => Rotate::Off,
+                RotateKind::Fixed => Rotate::Fixed,
+                RotateKind::Learned => Rotate::Learned,
+            },
             d_conv: match b.d_conv {
                 Suggested::Value(k) => k,
                 Suggested::Word(_) => 4,

@@ -12,6 +12,7 @@ pub mod linear;
 pub mod norm;
 pub mod recurrent;
 pub mod reduce;
+pub mod rotating_scan;
 pub mod selective_scan;
 
 use crate::device::{Device, Slot, View, ViewMut};
@@ -25,6 +26,7 @@ pub trait Backend:
     + causal_conv1d::CausalConv1d
     + delta::Delta
     + selective_scan::SelectiveScan
+    + rotating_scan::RotatingScan
     + gate::Gate
     + elementwise::Elementwise
     + recurrent::Recurrent
@@ -40,8 +42,8 @@ impl<D> Backend for D where
         + norm::Norm
         + causal_conv1d::CausalConv1d
         + delta::Delta
-        + delta::Delta
         + selective_scan::SelectiveScan
+        + rotating_scan::RotatingScan
         + gate::Gate
         + elementwise::Elementwise
         + recurrent::Recurrent

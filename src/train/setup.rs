@@ -10,7 +10,7 @@ use super::Stream;
 use crate::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use crate::backbone::{SeqShape, state_len};
 use crate::checkpoint;
-use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, StateType};
+use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, RotateKind, StateType};
 use crate::device::{Cpu, Simd};
 use crate::error::{Error, Result};
 use crate::learner::{R2d2, R2d2Config, TargetUpdate};
@@ -189,6 +189,9 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
     let parts = |d: &Description| {
         let mut backbone = d.backbone.clone();
         (backbone.dt_min, backbone.dt_max) = (0.0, 0.0);
+        if backbone.name != "mamba" {
+            backbone.rotate = RotateKind::Off; // means nothing to other bodies
+        }
         serde_json::json!({
             "agent": d.agent, "observation_space": d.observation_space, "action_space": d.action_space,
             "backbone": backbone, "network": d.network, "input": d.input,

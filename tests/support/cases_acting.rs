@@ -3,6 +3,7 @@
 
 use mamba_rl::actor::Exploration;
 use mamba_rl::checkpoint::{Checkpoints, OptimizerState, SaveRequest};
+use mamba_rl::config::RotateKind;
 use mamba_rl::device::Cpu;
 use mamba_rl::learner::{Learner, R2d2Config};
 use mamba_rl::network::{Session, Stepper};
@@ -63,12 +64,15 @@ pub fn compare_q(rig: &mut Rig, tolerance: f32) -> Compared {
 }
 
 const TASKS: [&str; 2] = ["RepeatFirstEasy", "PositionOnlyCartPoleEasy"];
+/// Mamba-1, and pairs of states that turn.
+const STATES: [RotateKind; 2] = [RotateKind::Off, RotateKind::Learned];
 
 /// Window layout, from stored states, windows that start in mid-episode among them.
 pub fn windows_reproduce_acting() {
-    for task in TASKS {
+    for (task, state) in TASKS.into_iter().flat_map(|task| STATES.map(|state| (task, state))) {
         for (burn_in, length, period) in [(5, 8, 4), (0, 6, 6), (9, 4, 2)] {
-            let mut rig = Rig::new(&Setup { replay: window(burn_in, length, period), ..Setup::task(task) });
+            let replay = window(burn_in, length, period);
+            let mut rig = Rig::new(&Setup { replay, ..Setup::task(task).rotating(state) });
             rig.steps(130);
             let seen = compare_q(&mut rig, 1e-5);
             assert!(seen.rows > 300 && seen.mid >= 15, "{task} {burn_in}: {seen:?}");
@@ -78,9 +82,9 @@ pub fn windows_reproduce_acting() {
 
 /// The same with sequences that cross an episode's end.
 pub fn seams_reproduce_acting() {
-    for task in TASKS {
+    for (task, state) in TASKS.into_iter().flat_map(|task| STATES.map(|state| (task, state))) {
         let replay = ReplayConfig { seams: true, ..window(5, 12, 6) };
-        let mut rig = Rig::new(&Setup { replay, ..Setup::task(task) });
+        let mut rig = Rig::new(&Setup { replay, ..Setup::task(task).rotating(state) });
         rig.steps(200);
         let seen = compare_q(&mut rig, 1e-5);
         assert!(seen.mid > 30 && seen.behind_a_seam > 20, "{task}: {seen:?}");
@@ -145,12 +149,12 @@ fn waves(episode: usize, step: usize) -> f32 {
 
 /// An episode ends after step 0, 4 or 9 of a ten-step window: the learner's ten rows are those of acting.
 pub fn sh_5_replayed_windows_equal_acting() {
-    for end in [(true, false), (false, true)] {
+    for (end, state) in [(true, false), (false, true)].into_iter().flat_map(|end| STATES.map(|state| (end, state))) {
         for last in [0usize, 4, 9] {
             // ten steps and the final observation of the first episode; the third window starts in mid-episode
             let replay = ReplayConfig { seams: true, ..window(0, 11, 11) };
             let script = Script { lengths: vec![last + 1, 100], end, reward: |t| t as f64, obs: waves };
-            let mut rig = Rig::new(&Setup { replay, ..Setup::script(script) });
+            let mut rig = Rig::new(&Setup { replay, ..Setup::script(script).rotating(state) });
             rig.steps(45);
             let batch = rig.all();
             let row = (0..batch.batch).find(|&row| batch.episode[batch.at(0, row)] == 0).unwrap();
@@ -167,9 +171,9 @@ pub fn sh_5_replayed_windows_equal_acting() {
 
 /// Windows from steps 0, 5 and 11 of an episode in one batch: zeros, and the recorded states, bit by bit.
 pub fn sh_6_stored_states_are_the_recorded_ones() {
-    for burn_in in [0, 20] {
+    for (burn_in, state) in [0, 20].into_iter().flat_map(|burn_in| STATES.map(|state| (burn_in, state))) {
         let script = Script { lengths: vec![60], end: (true, false), reward: |_| 1.0, obs: waves };
-        let mut rig = Rig::new(&Setup { replay: window(burn_in, 10, 1), ..Setup::script(script) });
+        let mut rig = Rig::new(&Setup { replay: window(burn_in, 10, 1), ..Setup::script(script).rotating(state) });
         rig.steps(60);
         let (batch, n) = (rig.all(), rig.actor.state_len());
         assert_eq!(batch.state.len(), batch.batch * n);

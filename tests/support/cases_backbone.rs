@@ -1,10 +1,10 @@
 //! Bodies of the field cases about the backbone: BN-1, BN-2, BN-5, BN-6, BN-7, SH-1, SH-2, SH-3.
 
-use mamba_rl::backbone::{BackboneConfig, MambaConfig, RnnConfig};
+use mamba_rl::backbone::{BackboneConfig, MambaConfig, RnnConfig, Rotate};
 use mamba_rl::device::{Cpu, Isa, Simd};
 use rand::RngExt;
 
-use super::net::{Data, HostState, Net, close, mamba, random, rng};
+use super::net::{Data, HostState, Net, both, close, mamba, random, rng, rotating};
 use super::oracle::{Conv, Scan, central, dot, resets};
 
 /// Every code path that this CPU has.
@@ -44,20 +44,24 @@ fn in_chunks(net: &Net<f32>, data: &Data, start: &HostState, plan: &[usize]) -> 
 
 /// 37 single steps and one call agree in outputs, window and h.
 pub fn bn_1_single_steps_equal_one_sequence() {
-    let net = Net::<f32>::new(&mamba(8, 32, 1, 16, 4), 11);
-    let (data, start) = (Data::random(37, 3, 8, 12), net.zero_state(3));
-    let (steps, after_steps) = in_chunks(&net, &data, &start, &[1; 37]);
-    let (whole, after) = in_chunks(&net, &data, &start, &[37]);
-    near("y", &steps, &whole, 1e-5);
-    near_states("state", &after_steps, &after, 1e-5);
+    for config in both(mamba(8, 32, 1, 16, 4)) {
+        let net = Net::<f32>::new(&config, 11);
+        let (data, start) = (Data::random(37, 3, 8, 12), net.zero_state(3));
+        let (steps, after_steps) = in_chunks(&net, &data, &start, &[1; 37]);
+        let (whole, after) = in_chunks(&net, &data, &start, &[37]);
+        near("y", &steps, &whole, 1e-5);
+        near_states("state", &after_steps, &after, 1e-5);
+    }
 }
 
 /// The fast scan equals the plain loop for the case's lengths, in outputs and gradients, on every code path.
 pub fn bn_2_fast_scan_equals_the_plain_loop() {
     let lengths = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000];
     for (i, time) in lengths.into_iter().enumerate() {
-        let mut scan = Scan::random(time, 2, 19, 16, 20 + i as u64);
-        for reset in [None, Some(resets(2 * time, 6, 3))] {
+        for (mut scan, reset) in Scan::either(time, 2, 19, 16, 20 + i as u64)
+            .into_iter()
+            .flat_map(|scan| [(scan.clone(), None), (scan, Some(resets(2 * time, 6, 3)))])
+        {
             scan.reset = reset;
             let (y, h) = scan.naive();
             let plain = scan.run(&Cpu::<f64>::default());
@@ -76,8 +80,12 @@ pub fn bn_2_fast_scan_equals_the_plain_loop() {
 /// Odd sizes run and agree with f64, outputs and gradients; sizes beyond the limits are refused by name.
 pub fn bn_5_odd_sizes_run_or_are_refused() {
     for d_model in [1, 3, 7, 20, 33] {
-        for d_state in [1, 5, 16, 64, 256, 257] {
-            let config = mamba(2, d_model, 1, d_state, 4);
+        for (d_state, rotate) in [1, 5, 16, 64, 256, 257]
+            .map(|n| (n, Rotate::Off))
+            .into_iter()
+            .chain([2, 10, 16, 64, 256, 258].map(|n| (n, Rotate::Learned)))
+        {
+            let config = rotating(mamba(2, d_model, 1, d_state, 4), rotate);
             let (single, double) = (Net::<f32>::new(&config, 5), Net::<f64>::new(&config, 5));
             for batch in [1, 2, 3] {
                 for time in 1..=9 {
@@ -88,7 +96,7 @@ pub fn bn_5_odd_sizes_run_or_are_refused() {
                         single.gradients(&data, &start, &g_y, Some(&start)),
                         double.gradients(&data, &start, &g_y, Some(&start)),
                     );
-                    let what = format!("d_model {d_model} d_state {d_state} batch {batch} length {time}");
+                    let what = format!("d_model {d_model} d_state {d_state} {rotate:?} batch {batch} length {time}");
                     near(&what, &a.y, &b.y, 1e-4);
                     near_states(&what, &a.state_out, &b.state_out, 1e-4);
                     near(&what, &a.x, &b.x, 1e-4);
@@ -107,6 +115,8 @@ pub fn bn_5_odd_sizes_run_or_are_refused() {
     assert!(text.contains("backbone.d_state") && text.contains("1025") && text.contains("1024"), "{text}");
     let text = refused(|c| c.d_conv = 129);
     assert!(text.contains("backbone.d_conv") && text.contains("129") && text.contains("128"), "{text}");
+    let text = refused(|c| (c.d_state, c.rotate) = (15, Rotate::Fixed));
+    assert!(text.contains("backbone.d_state") && text.contains("15") && text.contains("backbone.rotate"), "{text}");
     assert!(refused(|c| c.d_model = 0).contains("backbone.d_model"));
     assert!(refused(|c| c.dt_min = f32::NAN).contains("backbone.dt_min"));
     assert!(refused(|c| c.dt_max = 1e-4).contains("backbone.dt_max"));
@@ -120,7 +130,8 @@ pub fn bn_6_lengths_and_causality() {
             let conv = Conv::random(time, 2, 5, d_conv, 1);
             assert_eq!(conv.run(&Cpu::new())[0].1.len(), time * 2 * 5);
             for cpu in paths() {
-                let net = Net::<f32>::on(cpu, &mamba(3, 20, 2, 5, d_conv), 7);
+                let rotate = if time % 2 == 0 { Rotate::Learned } else { Rotate::Off };
+                let net = Net::<f32>::on(cpu, &rotating(mamba(3, 20, 2, 6, d_conv), rotate), 7);
                 let (data, start) = (Data::random(time, 2, 3, 8), net.random_state(2, 9));
                 let whole = net.unroll(&data, &mut start.clone());
                 for t in 0..time - 1 {
@@ -161,12 +172,55 @@ pub fn bn_7_special_parameters_start_as_they_should() {
         let bound = (96.0f32 * 2.0).sqrt().recip();
         assert!(out.iter().all(|w| w.abs() <= bound) && out.iter().any(|w| w.abs() > 0.9 * bound));
     }
+    rotating_parameters_start_as_they_should();
+}
+
+/// A = −½; θ[m, e] = π (m + perm(e) / d_inner) / pairs: all different, each pair its own band of (0, π), every run the same.
+fn rotating_parameters_start_as_they_should() {
+    use mamba_rl::params::ParamLayout;
+    let angles = |rotate, seed| {
+        let config = rotating(mamba(4, 48, 2, 16, 4), rotate);
+        let body = mamba_rl::backbone::build::<Cpu>(&config).unwrap();
+        let layout = ParamLayout::new(body.parameters()).unwrap();
+        let values = layout.initial(&mut rng(seed));
+        let part = |layer: usize, name: &str| {
+            let name = format!("backbone.layers.{layer}.mixer.{name}");
+            let entry = layout.entry(&name).unwrap();
+            let shape: &[usize] = if name.ends_with("theta") { &[8, 96] } else { &[96, 8] };
+            assert_eq!(entry.spec.shape, shape);
+            values[entry.slot.range()].to_vec()
+        };
+        for layer in 0..2 {
+            assert!(part(layer, "A_log").iter().all(|&a| (a.exp() - 0.5).abs() < 1e-7));
+        }
+        [part(0, "theta"), part(1, "theta")]
+    };
+    let first = angles(Rotate::Learned, 1);
+    assert_eq!(first, angles(Rotate::Fixed, 2), "another run has other angles");
+    assert_ne!(first[0], first[1], "both layers have one permutation");
+    for theta in first {
+        for (m, row) in theta.chunks(96).enumerate() {
+            let place = |t: f32| (f64::from(t) / std::f64::consts::PI * 8.0 - m as f64) * 96.0;
+            let perm: Vec<f64> = row.iter().map(|&t| place(t)).collect();
+            assert!(perm.iter().all(|p| (p - p.round()).abs() < 1e-3), "{perm:?}");
+            let mut sorted: Vec<i64> = perm.iter().map(|p| p.round() as i64).collect();
+            assert_ne!(sorted, (0..96).collect::<Vec<_>>(), "the channels stand in order");
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..96).collect::<Vec<_>>());
+            // one permutation for all pairs
+            assert!(theta[..96].iter().zip(row).all(|(a, b)| (b - a - row_start(m)).abs() < 1e-6));
+        }
+    }
+    fn row_start(m: usize) -> f32 {
+        (std::f64::consts::PI * m as f64 / 8.0) as f32
+    }
 }
 
 /// Chunks with the state carried equal the whole; other rows' states are not touched.
 pub fn sh_1_chunks_equal_the_whole() {
     for config in [
         mamba(5, 24, 2, 16, 4),
+        rotating(mamba(5, 24, 2, 16, 4), Rotate::Learned),
         BackboneConfig::Gru(RnnConfig { d_input: 5, d_model: 16, n_layers: 2 }),
         BackboneConfig::Lstm(RnnConfig { d_input: 5, d_model: 16, n_layers: 2 }),
     ] {
@@ -192,7 +246,11 @@ pub fn sh_1_chunks_equal_the_whole() {
             }
         }
     }
-    let net = Net::<f32>::new(&mamba(5, 24, 1, 16, 4), 26);
+    both(mamba(5, 24, 1, 16, 4)).iter().for_each(three_steps);
+}
+
+fn three_steps(config: &BackboneConfig) {
+    let net = Net::<f32>::new(config, 26);
     let (data, start) = (Data::random(3, 2, 5, 27), net.random_state(2, 28));
     let ((a, a_state), (b, b_state)) =
         (in_chunks(&net, &data, &start, &[1, 1, 1]), in_chunks(&net, &data, &start, &[3]));
@@ -212,8 +270,11 @@ pub fn sh_1_chunks_equal_the_whole() {
 
 /// Central differences confirm the gradients of start state and inputs, in f64 and f32; burn-in passes none.
 pub fn sh_2_gradient_of_the_start_state() {
-    let config = mamba(3, 6, 2, 4, 4);
-    let (net, single) = (Net::<f64>::new(&config, 31), Net::<f32>::new(&config, 31));
+    both(mamba(3, 6, 2, 4, 4)).iter().for_each(start_state);
+}
+
+fn start_state(config: &BackboneConfig) {
+    let (net, single) = (Net::<f64>::new(config, 31), Net::<f32>::new(config, 31));
     let (data, start) = (Data::random(7, 2, 3, 32), net.random_state(2, 33));
     let w = random(&mut rng(34), 7 * 2 * 6, 1.0);
     let w_state = net.random_state(2, 35);
@@ -247,7 +308,8 @@ pub fn sh_2_gradient_of_the_start_state() {
 /// Rows of true length 3, 9, 17 together equal the rows alone, whatever the padding holds.
 pub fn sh_3_padding_never_matters() {
     let (lengths, time, d) = ([3usize, 9, 17], 17, 4);
-    for config in [mamba(d, 12, 2, 5, 4), BackboneConfig::Gru(RnnConfig { d_input: d, d_model: 12, n_layers: 2 })] {
+    let gru = BackboneConfig::Gru(RnnConfig { d_input: d, d_model: 12, n_layers: 2 });
+    for config in [mamba(d, 12, 2, 5, 4), rotating(mamba(d, 12, 2, 6, 4), Rotate::Learned), gru] {
         let net = Net::<f32>::new(&config, 41);
         let mut data = Data::random(time, 3, d, 42);
         let real = |t: usize, b: usize| t < lengths[b];

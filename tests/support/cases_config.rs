@@ -60,6 +60,8 @@ pub const CF_2: &[(&[&str], &[&str])] = &[
     (&["learner.gamma=1.01"], &["learner.gamma", "1.01", "from 0 to 1"]),
     (&["learner.gamma=-0.1"], &["learner.gamma", "-0.1"]),
     (&["backbone.dt_min=0.1", "backbone.dt_max=0.1"], &["backbone.dt_min", "backbone.dt_max"]),
+    (&["backbone.rotate=on"], &["backbone.rotate", "on", "off", "fixed", "learned"]),
+    (&["backbone.rotate=learned", "backbone.d_state=15"], &["backbone.d_state", "15", "backbone.rotate", "even"]),
     (&["backbone.d_conv=0"], &["backbone.d_conv", "from 1 to 128"]),
     (&["backbone.d_conv=129"], &["backbone.d_conv", "from 1 to 128"]),
     (&["learner.target_tau=0.005", "learner.target_period=10"], &["learner.target_tau", "learner.target_period"]),

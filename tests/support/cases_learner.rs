@@ -3,7 +3,7 @@
 //! The value network is stubbed by weights: Q = slope · observation + bias. Learning rates are 0 where weights must stand.
 
 use mamba_rl::backbone::{SeqShape, Sequence};
-use mamba_rl::config::{Config, Flags};
+use mamba_rl::config::{BackboneSection, Config, Flags, RotateKind};
 use mamba_rl::device::{Cpu, View};
 use mamba_rl::learner::{Learner, R2d2Config, TargetUpdate};
 use mamba_rl::network::Stepper;
@@ -271,8 +271,12 @@ pub fn rp_4_priorities_ignore_weights() {
 /// Burn-in only makes a state: loss and gradients are those of the learnt span started from that state, to the bit, and
 /// the state is that of a plain pass.
 pub fn sh_2_no_gradient_through_burn_in() {
+    [RotateKind::Off, RotateKind::Learned].into_iter().for_each(burn_in_passes_no_gradient);
+}
+
+fn burn_in_passes_no_gradient(state: RotateKind) {
     let script = Script { lengths: vec![40], end: (true, false), reward: |t| t as f64, obs: |_, t| (t as f32).sin() };
-    let mut rig = Rig::new(&Setup { replay: window(5, 8, 5), ..Setup::script(script) });
+    let mut rig = Rig::new(&Setup { replay: window(5, 8, 5), ..Setup::script(script).rotating(state) });
     rig.steps(40);
     let all = rig.all();
     let n = rig.actor.state_len();
@@ -298,13 +302,17 @@ pub fn sh_2_no_gradient_through_burn_in() {
 
 /// Rows of 3, 9 and 17 steps together equal the rows alone in loss, gradient and priorities, whatever the pads hold.
 pub fn sh_3_padding_never_matters() {
+    [RotateKind::Off, RotateKind::Learned].into_iter().for_each(padding_never_matters);
+}
+
+fn padding_never_matters(state: RotateKind) {
     let script = Script {
         lengths: vec![3, 9, 17],
         end: (false, true),
         reward: |t| (t as f64).cos(),
         obs: |e, t| ((3 * e + t) as f32).sin(),
     };
-    let mut rig = Rig::new(&Setup { replay: whole(), ..Setup::script(script) });
+    let mut rig = Rig::new(&Setup { replay: whole(), ..Setup::script(script).rotating(state) });
     rig.steps(29);
     let batch = rig.all();
     assert_eq!((batch.batch, batch.n_learnt()), (3, 29));
@@ -342,10 +350,19 @@ pub fn config(sets: &[&str]) -> Config {
 
 /// Encoder, two layers and Q head: 37 single steps and one call agree to 1e-4.
 pub fn bn_1_whole_agent() {
-    let config =
-        config(&["backbone.d_model=32", "backbone.n_layers=2", "backbone.d_conv=4", "network.encoder_hidden=24"]);
-    let parts = Parts::new(&config, None).unwrap();
+    let sets = ["backbone.d_model=32", "backbone.n_layers=2", "backbone.d_conv=4", "network.encoder_hidden=24"];
+    for rotate in ["backbone.rotate=off", "backbone.rotate=learned"] {
+        steps_are_the_sequence(&config(&[&sets[..], &[rotate]].concat()));
+    }
+}
+
+fn steps_are_the_sequence(config: &Config) {
+    let parts = Parts::new(config, None).unwrap();
     let (dev, net) = (Cpu::default(), parts.description.build::<Cpu>().unwrap());
+    assert_eq!(
+        net.layout().entry("backbone.layers.1.mixer.theta").is_some(),
+        config.backbone.rotate != RotateKind::Off
+    );
     let mut values = parts.learner.online().flat.clone();
     let mut r = rng(6);
     values.iter_mut().for_each(|v| *v += r.random_range(-0.1f32..0.1));
@@ -395,9 +412,13 @@ pub fn bn_7_on_the_finished_agent() {
 
 /// Zero gradients, learning rate 0.1, decay 0.1, ten updates: matrices shrink by 0.99^10, all else stands to the bit.
 pub fn bn_8_decay_by_group() {
+    [RotateKind::Off, RotateKind::Fixed, RotateKind::Learned].into_iter().for_each(matrices_alone_decay);
+}
+
+fn matrices_alone_decay(rotate: RotateKind) {
     let base = Setup::task("PositionOnlyCartPoleEasy");
     let learner = R2d2Config { lr_backbone: 0.1, lr_heads: 0.1, weight_decay: 0.1, ..base.learner.clone() };
-    let backbone = mamba_rl::config::BackboneSection { proj_bias: true, ..base.backbone.clone() };
+    let backbone = BackboneSection { proj_bias: true, rotate, ..base.backbone.clone() };
     let network = mamba_rl::config::NetworkSection { encoder_hidden: 8, head_hidden: 16 };
     let mut rig = Rig::new(&Setup { learner, backbone, network, ..base });
     rig.steps(30);
@@ -411,7 +432,7 @@ pub fn bn_8_decay_by_group() {
     for e in layout.entries() {
         let (name, at) = (&e.spec.name, e.slot.range());
         let (was, is) = (&rig.values[at.clone()], &after[at]);
-        let plain = name.ends_with("bias") || name.contains("norm") || name.ends_with("A_log") || name.ends_with(".D");
+        let plain = ["bias", "A_log", ".D", "theta"].iter().any(|end| name.ends_with(end)) || name.contains("norm");
         assert_eq!(plain, matches!(e.spec.group, Group::BackbonePlain | Group::HeadsPlain), "{name}");
         if plain {
             assert_eq!(is, was, "{name}");

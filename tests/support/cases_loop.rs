@@ -69,10 +69,10 @@ fn play(session: &mut Session, id: &str, seed: u64) -> Played {
 
 /// Two episodes from one seed are equal through a session; and each of 130 episodes of an evaluation, two or three in a
 /// row per copy, is what a fresh session plays from the same seed. Returns the run folder, for the command.
-pub fn sh_4_episodes_repeat() -> (tempfile::TempDir, Value) {
+pub fn sh_4_episodes_repeat(rotate: &str) -> (tempfile::TempDir, Value) {
     let dir = tempfile::tempdir().unwrap();
     let id = "PositionOnlyCartPoleEasy";
-    let c = small(&["env.id=PositionOnlyCartPoleEasy", "train.steps=600", "learner.replay_ratio=0.5"]);
+    let c = small(&["env.id=PositionOnlyCartPoleEasy", "train.steps=600", "learner.replay_ratio=0.5", rotate]);
     train(&c, dir.path(), false);
     let mut session = Session::from_checkpoint(dir.path()).unwrap();
     for seed in [3, 4] {

@@ -277,10 +277,14 @@ fn assert_same_files(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>
 
 /// CK-1: 1,000 updates in one go, and 500, a save, a new process, 500.
 pub fn ck_1_a_new_process_in_the_middle_changes_nothing() {
+    ["backbone.rotate=off", "backbone.rotate=learned"].into_iter().for_each(a_new_process_changes_nothing);
+}
+
+fn a_new_process_changes_nothing(rotate: &str) {
     let runs = Runs::new();
     // Episodes have 51 learnt steps, a batch of 4 has 204: an update every second step.
     let sets = ["env.id=popgym-RepeatPreviousEasy-v0", "env.num_envs=1", "learner.replay_ratio=102", "eval.every=500"];
-    let sets = [&sets[..], &["checkpoint.every=500", "log.every=50", "replay.capacity=1100"]].concat();
+    let sets = [&sets[..], &["checkpoint.every=500", "log.every=50", "replay.capacity=1100", rotate]].concat();
     runs.whole("one", &[&sets[..], &["train.steps=2000"]].concat());
     runs.whole("two", &[&sets[..], &["train.steps=1000"]].concat());
     assert_eq!(runs.json("two/result.json")["updates"], 500);

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use mamba_rl::backbone::{self, Backbone, BackboneConfig, MambaConfig, Parts, SeqGrad, SeqGradOut, SeqShape, Sequence};
+use mamba_rl::backbone::{self, Backbone, BackboneConfig, MambaConfig, Parts, Rotate};
+use mamba_rl::backbone::{SeqGrad, SeqGradOut, SeqShape, Sequence};
 use mamba_rl::device::{Cpu, Device, Kind, Real, View, ViewMut};
 use mamba_rl::params::{ParamLayout, Params};
 use rand::{RngExt, SeedableRng};
@@ -74,6 +75,19 @@ pub fn close(what: &str, a: &[f64], b: &[f64], tolerance: f64) {
 /// A Mamba configuration for small tests.
 pub fn mamba(d_input: usize, d_model: usize, n_layers: usize, d_state: usize, d_conv: usize) -> BackboneConfig {
     BackboneConfig::Mamba(MambaConfig { d_input, d_model, n_layers, d_state, d_conv, ..MambaConfig::default() })
+}
+
+/// The same with a rotating state.
+pub fn rotating(config: BackboneConfig, rotate: Rotate) -> BackboneConfig {
+    match config {
+        BackboneConfig::Mamba(c) => BackboneConfig::Mamba(MambaConfig { rotate, ..c }),
+        other => other,
+    }
+}
+
+/// A Mamba configuration, and the same with angles that are learnt.
+pub fn both(config: BackboneConfig) -> [BackboneConfig; 2] {
+    [config.clone(), rotating(config, Rotate::Learned)]
 }
 
 impl<F: Real> Net<F> {

@@ -3,6 +3,7 @@
 
 use mamba_rl::device::{Cpu, Real, Slot, View, ViewMut};
 use mamba_rl::ops::causal_conv1d::{CausalConv1d, ConvGrad, ConvIn, ConvOut, ConvShape};
+use mamba_rl::ops::rotating_scan::{RotatingGrad, RotatingIn, RotatingScan};
 use mamba_rl::ops::selective_scan::{ScanGrad, ScanIn, ScanOut, ScanShape, SelectiveScan};
 use rand::RngExt;
 
@@ -17,15 +18,18 @@ pub fn all_mut<T>(buf: &mut Vec<T>) -> ViewMut<'_, Vec<T>> {
     ViewMut::new(buf, 0, len)
 }
 
-/// Inputs of a scan and gradients of its outputs.
+/// Inputs of a scan and gradients of its outputs. With angles it is the rotating scan.
 #[derive(Clone)]
 pub struct Scan {
     pub s: ScanShape,
     pub u: Vec<f64>,
     pub delta: Vec<f64>,
     pub q: Vec<f64>,
+    /// [d_inner, d_state], or [d_inner, d_state / 2] with angles.
     pub a_log: Vec<f64>,
     pub d_skip: Vec<f64>,
+    /// [d_state / 2, d_inner].
+    pub theta: Option<Vec<f64>>,
     pub reset: Option<Vec<u8>>,
     pub h: Vec<f64>,
     pub g_y: Vec<f64>,
@@ -47,6 +51,7 @@ impl Scan {
             q: random(&mut r, time * batch * s.width(), 1.0),
             a_log: random(&mut r, d_inner * d_state, 1.5),
             d_skip: random(&mut r, d_inner, 1.0),
+            theta: None,
             reset: None,
             h: random(&mut r, h, 1.0),
             g_y: random(&mut r, n, 1.0),
@@ -54,9 +59,23 @@ impl Scan {
         }
     }
 
+    /// As [`Scan::random`], rotating, with angles of either sign and beyond a turn.
+    pub fn rotating(time: usize, batch: usize, d_inner: usize, d_state: usize, seed: u64) -> Self {
+        let mut scan = Self::random(time, batch, d_inner, d_state, seed);
+        scan.a_log.truncate(d_inner * d_state / 2);
+        scan.theta = Some(random(&mut rng(seed + 1000), d_inner * d_state / 2, 9.0));
+        scan
+    }
+
+    /// One of either kind.
+    pub fn either(time: usize, batch: usize, d_inner: usize, d_state: usize, seed: u64) -> [Self; 2] {
+        [Self::random, Self::rotating].map(|make| make(time, batch, d_inner, d_state, seed))
+    }
+
     /// y, the last h, and all gradients, by the device.
     pub fn run<F: Real>(&self, dev: &Cpu<F>) -> Named {
         let s = self.s;
+        let theta = self.theta.as_ref().map(|x| to::<F>(x));
         let [u, delta, q, a_log, d_skip] =
             [&self.u, &self.delta, &self.q, &self.a_log, &self.d_skip].map(|x| to::<F>(x));
         let x = || ScanIn {
@@ -69,19 +88,25 @@ impl Scan {
         };
         let nan = |len: usize| vec![F::nan(); len];
         let (mut y, mut h, mut tape) = (nan(u.len()), to::<F>(&self.h), nan(s.tape_len()));
-        let mut scratch = nan(Cpu::<F>::scan_scratch(s, true));
+        let scratch = if theta.is_some() { Cpu::<F>::rotating_scratch } else { Cpu::<F>::scan_scratch };
+        let mut scratch = nan(scratch(s, true));
         let out = ScanOut {
             y: all_mut(&mut y),
             h: all_mut(&mut h),
             h_tape: Some(all_mut(&mut tape)),
             scratch: all_mut(&mut scratch),
         };
-        dev.selective_scan(s, x(), out).unwrap();
+        match &theta {
+            None => dev.selective_scan(s, x(), out).unwrap(),
+            Some(theta) => dev.rotating_scan(s, RotatingIn { scan: x(), theta: all(theta) }, out).unwrap(),
+        }
         scratch.fill(F::nan());
         let (g_y, g_h_out) = (to::<F>(&self.g_y), to::<F>(&self.g_h));
         let (mut g_u, mut g_delta, mut g_h) = (nan(u.len()), nan(u.len()), nan(h.len()));
         let mut g_q = vec![F::zero(); q.len()];
-        let mut g_params = vec![F::zero(); a_log.len() + d_skip.len()];
+        let angles = theta.as_ref().map_or(0, Vec::len);
+        let mut g_params = vec![F::zero(); a_log.len() + d_skip.len() + angles];
+        let slot = Slot { at: a_log.len() + d_skip.len(), len: angles };
         let grad = ScanGrad {
             h_tape: all(&tape),
             g_y: all(&g_y),
@@ -95,14 +120,25 @@ impl Scan {
             d_skip: Slot { at: a_log.len(), len: d_skip.len() },
             scratch: all_mut(&mut scratch),
         };
-        dev.selective_scan_bwd(s, x(), grad).unwrap();
-        let (g_a, g_d) = g_params.split_at(a_log.len());
-        let names = ["y", "h", "g_u", "g_delta", "g_q", "g_h", "g_a_log", "g_d"];
-        names.into_iter().zip([&y[..], &h, &g_u, &g_delta, &g_q, &g_h, g_a, g_d].map(wide)).collect()
+        match &theta {
+            None => dev.selective_scan_bwd(s, x(), grad).unwrap(),
+            Some(theta) => {
+                let x = RotatingIn { scan: x(), theta: all(theta) };
+                dev.rotating_scan_bwd(s, x, RotatingGrad { scan: grad, theta: Some(slot) }).unwrap();
+            }
+        }
+        let (g_a, rest) = g_params.split_at(a_log.len());
+        let (g_d, g_theta) = rest.split_at(d_skip.len());
+        let names = ["y", "h", "g_u", "g_delta", "g_q", "g_h", "g_a_log", "g_d", "g_theta"];
+        let values = [&y[..], &h, &g_u, &g_delta, &g_q, &g_h, g_a, g_d, g_theta].map(wide);
+        names.into_iter().zip(values).take(if angles > 0 { 9 } else { 8 }).collect()
     }
 
     /// y and the last h, from the formula.
     pub fn naive(&self) -> (Vec<f64>, Vec<f64>) {
+        if let Some(theta) = &self.theta {
+            return self.naive_rotating(theta);
+        }
         let s = self.s;
         let (mut y, mut last) = (vec![0.0; self.u.len()], vec![0.0; self.h.len()]);
         for b in 0..s.batch {
@@ -121,6 +157,38 @@ impl Scan {
                         y[row * s.d_inner + i] += ct * h;
                     }
                     last[(b * s.d_state + n) * s.d_inner + i] = h;
+                }
+                for row in (0..s.time).map(|t| t * s.batch + b) {
+                    y[row * s.d_inner + i] += self.d_skip[i] * self.u[row * s.d_inner + i];
+                }
+            }
+        }
+        (y, last)
+    }
+
+    /// The same with a pair as one complex number: z ← exp(Δ A + iθ) z + Δ u (Br + i Bi), and y gets Re(conj(C) z).
+    fn naive_rotating(&self, theta: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let (s, pairs) = (self.s, self.s.d_state / 2);
+        let (mut y, mut last) = (vec![0.0; self.u.len()], vec![0.0; self.h.len()]);
+        for b in 0..s.batch {
+            for i in 0..s.d_inner {
+                for m in 0..pairs {
+                    let [re, im] = [m, pairs + m].map(|n| (b * s.d_state + n) * s.d_inner + i);
+                    let mut z = (self.h[re], self.h[im]);
+                    for t in 0..s.time {
+                        let row = t * s.batch + b;
+                        let (delta, u) = (self.delta[row * s.d_inner + i], self.u[row * s.d_inner + i]);
+                        let q = |column: usize| self.q[row * s.width() + s.dt_rank + column];
+                        if self.reset.as_ref().is_some_and(|r| r[row] == 1) {
+                            z = (0.0, 0.0);
+                        }
+                        let size = (-delta * self.a_log[i * pairs + m].exp()).exp();
+                        let turn = (size * theta[m * s.d_inner + i].cos(), size * theta[m * s.d_inner + i].sin());
+                        let moved = (turn.0 * z.0 - turn.1 * z.1, turn.0 * z.1 + turn.1 * z.0);
+                        z = (moved.0 + delta * u * q(m), moved.1 + delta * u * q(pairs + m));
+                        y[row * s.d_inner + i] += q(2 * pairs + m) * z.0 + q(3 * pairs + m) * z.1;
+                    }
+                    (last[re], last[im]) = z;
                 }
                 for row in (0..s.time).map(|t| t * s.batch + b) {
                     y[row * s.d_inner + i] += self.d_skip[i] * self.u[row * s.d_inner + i];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mamba_rl::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use mamba_rl::backbone::state_len;
-use mamba_rl::config::{BackboneSection, InputSection, NetworkSection, Suggested};
+use mamba_rl::config::{BackboneSection, InputSection, NetworkSection, RotateKind, Suggested};
 use mamba_rl::device::Cpu;
 use mamba_rl::learner::{R2d2, R2d2Config, TargetUpdate};
 use mamba_rl::network::Description;
@@ -103,6 +103,11 @@ impl Setup {
     /// On scripted episodes, one copy.
     pub fn script(script: Script) -> Self {
         Setup { copies: 1, ..Self::new(move |_| Ok(erase(Scripted::new(script.clone())))) }
+    }
+
+    /// With pairs of states that turn.
+    pub fn rotating(self, rotate: RotateKind) -> Self {
+        Setup { backbone: BackboneSection { rotate, ..self.backbone.clone() }, ..self }
     }
 
     /// Q = `slope` · observation + `bias`, whatever the action: one input, no memory.

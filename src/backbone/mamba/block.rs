@@ -6,7 +6,7 @@
 //! F3  u     = silu(conv1d(x))                        [T,B,d_inner]
 //! F4  Δ₀,B,C = x_proj(u)                             [T,B,dt_rank + 2 d_state]
 //! F5  Δ     = softplus(dt_proj(Δ₀) + b)              [T,B,d_inner]
-//! F6  h, y  = selective_scan(u, Δ, A, B, C, D)       [T,B,d_inner]
+//! F6  h, y  = selective_scan(u, Δ, A, B, C, D)       [T,B,d_inner]      rotating_scan, with θ, where the config says so
 //! F7  r    += out_proj(y · silu(z))                  [T,B,d_model]
 //! ```
 //! B1..B7 undo them in the opposite order.
@@ -22,6 +22,7 @@ use crate::ops::delta::{DeltaGrad, DeltaIn, DeltaShape};
 use crate::ops::gate::{GateGrad, GateShape};
 use crate::ops::linear::{LinearGrad, LinearIn, LinearShape};
 use crate::ops::norm::NormShape;
+use crate::ops::rotating_scan::{RotatingGrad, RotatingIn};
 use crate::ops::selective_scan::{ScanGrad, ScanIn, ScanOut, ScanShape};
 use crate::params::Params;
 
@@ -34,6 +35,8 @@ pub(super) struct Sizes {
     pub x_proj: LinearShape,
     pub delta: DeltaShape,
     pub scan: ScanShape,
+    /// Do pairs of states turn?
+    pub rotates: bool,
     pub gate: GateShape,
     pub out_proj: LinearShape,
 }
@@ -49,6 +52,7 @@ impl Sizes {
             x_proj: LinearShape { rows, d_in: e, d_out: scan.width() },
             delta: DeltaShape { rows, dt_rank, width: scan.width(), d_inner: e },
             scan,
+            rotates: c.rotates(),
             gate: GateShape { rows, width: e },
             out_proj: LinearShape { rows, d_in: e, d_out: c.d_model },
         }
@@ -77,6 +81,11 @@ impl Sizes {
     /// Elements of h, [B, d_state, d_inner].
     pub fn h(&self) -> usize {
         self.scan.batch * self.scan.d_state * self.scan.d_inner
+    }
+
+    /// Working memory of the scan.
+    pub fn scan_scratch<D: Backend>(&self, train: bool) -> usize {
+        if self.rotates { D::rotating_scratch(self.scan, train) } else { D::scan_scratch(self.scan, train) }
     }
 }
 
@@ -172,9 +181,12 @@ pub(super) fn forward<D: Backend>(dev: &D, p: &Params<D>, k: &BlockSlots, s: &Si
         y: all_mut(act.y, n),
         h: all_mut(io.h, s.h()),
         h_tape: act.h.map(|h| all_mut(h, s.scan.tape_len())),
-        scratch: all_mut(io.ops, D::scan_scratch(s.scan, train)),
+        scratch: all_mut(io.ops, s.scan_scratch::<D>(train)),
     };
-    dev.selective_scan(s.scan, x, out)?;
+    match k.theta {
+        None => dev.selective_scan(s.scan, x, out)?,
+        Some(theta) => dev.rotating_scan(s.scan, RotatingIn { scan: x, theta: p.view(theta) }, out)?,
+    }
 
     // F7  r += out_proj(y · silu(z))                  [T,B,d_model]
     let gated = io.gated.unwrap_or(act.u);
@@ -275,9 +287,16 @@ pub(super) fn backward<D: Backend>(
         g_params: g.g_params,
         a_log: k.a_log,
         d_skip: k.d_skip,
-        scratch: all_mut(w.ops, D::scan_scratch(s.scan, true)),
+        scratch: all_mut(w.ops, s.scan_scratch::<D>(true)),
     };
-    dev.selective_scan_bwd(s.scan, x, grad)?;
+    match k.theta {
+        None => dev.selective_scan_bwd(s.scan, x, grad)?,
+        Some(theta) => {
+            let x = RotatingIn { scan: x, theta: p.view(theta) };
+            let learnt = k.learns_theta.then_some(theta);
+            dev.rotating_scan_bwd(s.scan, x, RotatingGrad { scan: grad, theta: learnt })?;
+        }
+    }
 
     // B5  Δ = softplus(dt_proj(Δ₀) + b)
     let x = DeltaIn { q: all(tape.q, s.q()), w: p.view(k.dt_w), b: p.view(k.dt_b) };

@@ -4,6 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
+/// Do pairs of states turn by a constant angle per step?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rotate {
+    /// No: Mamba-1, real states.
+    #[default]
+    Off,
+    /// Yes, by angles that stay as they start.
+    Fixed,
+    /// Yes, by angles that are learnt.
+    Learned,
+}
+
 /// A Mamba backbone: `n_layers` residual blocks of width `d_model` and a final norm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -16,6 +29,8 @@ pub struct MambaConfig {
     pub n_layers: usize,
     /// States per channel. Default 16 (official code).
     pub d_state: usize,
+    /// Do pairs of states turn? Default off. On, the block is no longer Mamba-1: see `docs/rotating-state.md`.
+    pub rotate: Rotate,
     /// Taps of the convolution. Default 4 (official code).
     pub d_conv: usize,
     /// d_inner / d_model. Default 2 (official code).
@@ -43,6 +58,7 @@ impl Default for MambaConfig {
             d_model: 64,
             n_layers: 1,
             d_state: 16,
+            rotate: Rotate::Off,
             d_conv: 4,
             expand: 2,
             dt_rank: None,
@@ -75,6 +91,11 @@ impl MambaConfig {
         self.dt_rank.unwrap_or(self.d_model.div_ceil(16))
     }
 
+    /// Do pairs of states turn?
+    pub fn rotates(&self) -> bool {
+        self.rotate != Rotate::Off
+    }
+
     /// # Errors
     /// `Config` naming the field, its value and the limit.
     pub fn validate(&self) -> Result<()> {
@@ -86,6 +107,10 @@ impl MambaConfig {
         size("expand", self.expand, 16)?;
         size("dt_rank", self.rank(), 1 << 14)?;
         let refuse = |field: &str, problem: String| Err(Error::config(format!("backbone.{field}"), problem));
+        if self.rotates() && self.d_state % 2 != 0 {
+            let problem = format!("is {}; with `backbone.rotate` states come in pairs: it must be even", self.d_state);
+            return refuse("d_state", problem);
+        }
         // written so that NaN is refused too
         if !(self.dt_min > 0.0 && self.dt_min.is_finite()) {
             return refuse("dt_min", format!("is {}; it must be above 0", self.dt_min));

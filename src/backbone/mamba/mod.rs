@@ -1,6 +1,7 @@
 //! The Mamba backbone: input projection, `n_layers` residual blocks, final norm.
 //! r₀ = input_proj(x); r_{i+1} = r_i + block_i(rms_norm(r_i)); y = rms_norm(r_L).
-//! Source: Gu & Dao, 2023; `MixerModel` of the official code.
+//! Source: Gu & Dao, 2023; `MixerModel` of the official code. With [`Rotate`] on, pairs of states turn by constant angles:
+//! no longer Mamba-1, see `ops/rotating_scan`.
 //!
 //! The tape keeps, per layer, r, xz, the convolution before its SiLU, u, q, Δ, the scan's y and sparse states; everything
 //! else is computed again. Without a tape one scratch serves all layers.
@@ -9,8 +10,8 @@ mod block;
 mod config;
 mod init;
 
-pub use config::MambaConfig;
 pub(crate) use config::size;
+pub use config::{MambaConfig, Rotate};
 pub(crate) use init::by_fan_in;
 
 use block::{Activations, BlockGrad, BlockIo, BlockTape, BlockWork, Sizes};
@@ -94,7 +95,7 @@ impl Mamba {
 
     fn scratch_parts<D: Backend>(&self, s: &Sizes, train: bool) -> [(&'static str, usize, Kind); SCRATCH] {
         let (n, input) = (s.inner(), s.gate.rows * self.config.d_input);
-        let ops = D::conv_scratch(s.conv, train).max(D::scan_scratch(s.scan, train));
+        let ops = D::conv_scratch(s.conv, train).max(s.scan_scratch::<D>(train));
         [
             ("x", input, Kind::Small),
             ("norm", s.stream(), Kind::Small),

@@ -10,13 +10,13 @@ use crate::device::is_set;
 use crate::device::simd::{Kernel, Lanes, SLACK, aligned};
 
 /// Most lanes of a vector; rows of the scratch are padded to it.
-const PAD: usize = 16;
+pub(in crate::ops) const PAD: usize = 16;
 /// Most states of a group in the backward, so that its chunk stays in the first cache.
 const GROUP: usize = 8;
 
 /// Floats between the backward's chunk buffers. Buffers of 4 KiB end to end would have every load share its low address
 /// bits with the store just before it, and the processor would take one for the other.
-const SKEW: usize = 17 * PAD;
+pub(in crate::ops) const SKEW: usize = 17 * PAD;
 
 /// Floats of scratch: A and a chunk's Δ, u, y; for the backward g_A, g_h, g_D and a chunk's h, exp(Δ A), g_B, g_C too.
 pub(super) fn scratch(s: ScanShape, train: bool) -> usize {
@@ -62,7 +62,7 @@ fn place<L: Lanes>(s: ScanShape, c0: usize, n: usize) -> usize {
 /// A log₂ e, A = −exp(A_log), as [blocks, d_state, lanes], zeros in the padding: exp(Δ A) is then a power of two, which
 /// is cheaper. First the transposition, then e^x on whole vectors: this is a good part of a single step's time.
 #[inline(always)]
-fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
+pub(in crate::ops) fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
     let blocks = a_log.chunks(L::N * s.d_state).zip(a.chunks_exact_mut(L::N * s.d_state));
     for (rows, block) in blocks {
         let w = rows.len() / s.d_state;
@@ -85,7 +85,14 @@ fn transpose_a<L: Lanes>(l: L, s: ScanShape, a_log: &[f32], a: &mut [f32]) {
 /// A chunk of row b of x [T, B, d_inner] as [blocks, CHUNK, lanes]: the steps of a block of channels, which lie far apart
 /// in x and often in the same cache set, come together. Zeros in the padding.
 #[inline(always)]
-fn pack<L: Lanes>(l: L, s: ScanShape, x: &[f32], b: usize, steps: &std::ops::Range<usize>, to: &mut [f32]) {
+pub(in crate::ops) fn pack<L: Lanes>(
+    l: L,
+    s: ScanShape,
+    x: &[f32],
+    b: usize,
+    steps: &std::ops::Range<usize>,
+    to: &mut [f32],
+) {
     for (j, t) in steps.clone().enumerate() {
         let row = (t * s.batch + b) * s.d_inner;
         for c0 in (0..s.d_inner).step_by(L::N) {
@@ -96,7 +103,14 @@ fn pack<L: Lanes>(l: L, s: ScanShape, x: &[f32], b: usize, steps: &std::ops::Ran
 
 /// The way back of [`pack`].
 #[inline(always)]
-fn unpack<L: Lanes>(l: L, s: ScanShape, from: &[f32], b: usize, steps: &std::ops::Range<usize>, x: &mut [f32]) {
+pub(in crate::ops) fn unpack<L: Lanes>(
+    l: L,
+    s: ScanShape,
+    from: &[f32],
+    b: usize,
+    steps: &std::ops::Range<usize>,
+    x: &mut [f32],
+) {
     for (j, t) in steps.clone().enumerate() {
         let row = (t * s.batch + b) * s.d_inner;
         for c0 in (0..s.d_inner).step_by(L::N) {
@@ -107,7 +121,7 @@ fn unpack<L: Lanes>(l: L, s: ScanShape, from: &[f32], b: usize, steps: &std::ops
 
 /// One array of `NB` scalars.
 #[inline(always)]
-fn scalars<const NB: usize>(x: &[f32], at: usize) -> [f32; NB] {
+pub(in crate::ops) fn scalars<const NB: usize>(x: &[f32], at: usize) -> [f32; NB] {
     let mut out = [0.0; NB];
     out.copy_from_slice(&x[at..at + NB]);
     out
@@ -115,7 +129,7 @@ fn scalars<const NB: usize>(x: &[f32], at: usize) -> [f32; NB] {
 
 /// `NB` vectors that lie one after another.
 #[inline(always)]
-fn vectors<L: Lanes, const NB: usize>(l: L, x: &[f32], at: usize) -> [L::V; NB] {
+pub(in crate::ops) fn vectors<L: Lanes, const NB: usize>(l: L, x: &[f32], at: usize) -> [L::V; NB] {
     let x = &x[at..at + NB * L::N];
     let mut out = [l.splat(0.0); NB];
     for (n, out) in out.iter_mut().enumerate() {

@@ -5,7 +5,7 @@
 // Deviation: B is discretised as Δ·B (Euler), as in the official Mamba code; the paper's Eq. 4 has the exact form.
 
 mod cpu;
-mod fast;
+pub(super) mod fast;
 
 use super::Check;
 use crate::device::{Device, Slot, View, ViewMut};
@@ -128,19 +128,19 @@ impl ScanShape {
         self.checkpoints() * self.batch * self.d_state * self.d_inner
     }
 
-    fn axes(self) -> [(&'static str, usize); 3] {
+    pub(super) fn axes(self) -> [(&'static str, usize); 3] {
         [("T", self.time), ("B", self.batch), ("d_inner", self.d_inner)]
     }
 
-    fn q_axes(self) -> [(&'static str, usize); 3] {
+    pub(super) fn q_axes(self) -> [(&'static str, usize); 3] {
         [("T", self.time), ("B", self.batch), ("dt_rank + 2 d_state", self.width())]
     }
 
-    fn h_axes(self) -> [(&'static str, usize); 3] {
+    pub(super) fn h_axes(self) -> [(&'static str, usize); 3] {
         [("B", self.batch), ("d_state", self.d_state), ("d_inner", self.d_inner)]
     }
 
-    fn tape_axes(self) -> [(&'static str, usize); 2] {
+    pub(super) fn tape_axes(self) -> [(&'static str, usize); 2] {
         [("checkpoints", self.checkpoints()), ("B d_state d_inner", self.batch * self.d_state * self.d_inner)]
     }
 
