@@ -43,7 +43,13 @@ impl Default for ActorSection {
 
 impl Default for AgentSection {
     fn default() -> Self {
-        AgentSection { name: "auto".into() }
+        AgentSection {
+            name: "auto".into(),
+            shared_encoder: false,
+            temperature: 0.1,
+            lr_temperature: 1e-3,
+            target_entropy: Auto::Word(AutoWord::Auto),
+        }
     }
 }
 

@@ -112,12 +112,39 @@ pub struct ActorSection {
     pub publish_every: usize,
 }
 
-/// `[agent]`
+/// A number, or the word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Auto<T> {
+    /// This value.
+    Value(T),
+    /// The agent's own.
+    Word(AutoWord),
+}
+
+/// The word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoWord {
+    /// The agent's own value.
+    Auto,
+}
+
+/// `[agent]`: all keys but the first are read by `rsac` alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentSection {
     /// `auto` (by action space), `r2d2` or `rsac`. Default `auto`.
     pub name: String,
+    /// One encoder and backbone for actor and critics, trained by the critics' loss alone. Default false: one each.
+    pub shared_encoder: bool,
+    /// First temperature α, the weight of the entropy. Default 0.1 (rewards of about 1).
+    pub temperature: f64,
+    /// Learning rate of log α; 0: α stays as it starts. Default 1e-3.
+    pub lr_temperature: f64,
+    /// Entropy that α is tuned to, in nats of an action in [−1, 1], or `auto`: −1 per component (Haarnoja et al., 2018).
+    /// Default `auto`.
+    pub target_entropy: Auto<f64>,
 }
 
 /// Do pairs of a Mamba body's states turn by a constant angle per step?

@@ -139,10 +139,10 @@ impl Config {
             );
             return Err(Error::config("actor.threads", problem));
         }
-        if self.agent.name == "rsac" {
-            let problem = "agent `rsac` (`agent.name`) is not available yet in this version; use --agent r2d2 on a task \
-                           with discrete actions (`mamba-rl envs` lists them)";
-            return Err(Error::Usage(problem.into()));
+        if self.agent.name == "rsac" && self.network.head_hidden == 0 {
+            let problem = "is 0, but the critics of `agent.name` \"rsac\" are linear in the action then, so that its best \
+                           action would always be a bound; expected at least 1";
+            return Err(Error::config("network.head_hidden", problem));
         }
         if t.device.starts_with("cuda") {
             return Err(Error::Device {

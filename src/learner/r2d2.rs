@@ -13,6 +13,7 @@
 
 use rayon::prelude::*;
 
+use super::rows::{Reading, learnt_steps};
 use super::shards::Shard;
 use super::target_network::{self, TargetUpdate};
 use super::td::{ShardQ, TdConfig};
@@ -227,10 +228,9 @@ impl<D: Backend> R2d2<D> {
             n_step: c.n_step,
             rescaling: c.rescaling,
             double_q: c.double_q,
-            truncation_is_terminal: c.truncation_is_terminal,
+            reading: Reading { truncation_is_terminal: c.truncation_is_terminal, reward_scale: c.reward_scale },
             loss: c.loss,
             eta: c.eta,
-            reward_scale: c.reward_scale,
         }
     }
 
@@ -322,9 +322,7 @@ fn unroll<D: Backend>(
 impl<D: Backend> Learner for R2d2<D> {
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         self.make_room(batch)?;
-        let learnt = |at: &usize| batch.valid[*at] != 0 && batch.learn[*at] != 0;
-        let first = batch.burn_in * batch.batch;
-        let n_learnt = (first..batch.slots * batch.batch).filter(learnt).count();
+        let n_learnt = learnt_steps(batch);
         let mut shards = std::mem::take(&mut self.shards);
         let this = &*self;
         let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt);
@@ -395,18 +393,8 @@ impl<D: Backend> Learner for R2d2<D> {
 
     fn restore(&mut self, state: &LearnerState) -> Result<()> {
         let n = self.net.layout().len();
+        state.check(n)?;
         let parts = [&state.params, &state.target, &state.m, &state.v];
-        for (arg, part) in ["params", "target", "m", "v"].into_iter().zip(parts) {
-            if part.len() != n {
-                return Err(Error::Shape {
-                    op: "restore",
-                    arg,
-                    shape: "[parameters]".into(),
-                    want: n,
-                    got: part.len(),
-                });
-            }
-        }
         let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];
         for (to, from) in to.into_iter().zip(parts) {
             self.dev.upload(from, ViewMut::new(to, 0, n))?;
@@ -416,6 +404,7 @@ impl<D: Backend> Learner for R2d2<D> {
     }
 
     fn delta_q(&mut self, windows: &SequenceBatch, prefixes: &SequenceBatch) -> Result<Option<f64>> {
-        super::delta_q::delta_q(self, windows, prefixes)
+        let actions = self.net.actions();
+        super::delta_q::delta_q(&mut |batch| Ok((self.q_values(batch)?, actions)), windows, prefixes)
     }
 }

@@ -13,7 +13,7 @@ use crate::checkpoint;
 use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, RotateKind, StateType};
 use crate::device::{Cpu, Simd};
 use crate::error::{Error, Result};
-use crate::learner::{R2d2, R2d2Config, TargetUpdate};
+use crate::learner::{Learner, R2d2, R2d2Config, Rsac, RsacConfig, TargetUpdate};
 use crate::network::{Description, cut};
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
 use crate::value::td_error;
@@ -52,7 +52,7 @@ pub struct Parts {
     /// Stored sequences.
     pub replay: SharedReplay,
     /// Updates.
-    pub learner: R2d2<Cpu>,
+    pub learner: Box<dyn Learner>,
     /// Acting.
     pub actor: Actor<Cpu>,
 }
@@ -117,7 +117,10 @@ pub(super) fn replay_spec(config: &Config, spec: &EnvSpec, masked: bool, state_l
             Dtype::F32 => ObsKind::F32,
         },
         obs_len: spec.observation_space.flat_len(),
-        action: ActionKind::Discrete { parts: spec.action_space.flat_len() },
+        action: match spec.action_space.flat_len() {
+            parts if spec.action_space.is_discrete() => ActionKind::Discrete { parts },
+            len => ActionKind::Continuous { len },
+        },
         legal_len: if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 },
         state_len,
         lanes: config.env.num_envs,
@@ -153,6 +156,35 @@ pub(super) fn learner_config(config: &Config) -> R2d2Config {
         },
         shards: config.train.shards,
     }
+}
+
+/// As [`learner_config`], of agent `rsac` for actions of so many components.
+fn rsac_config(config: &Config, components: usize) -> RsacConfig {
+    RsacConfig {
+        common: learner_config(config),
+        lr_temperature: config.agent.lr_temperature as f32,
+        target_entropy: config.target_entropy(components) as f32,
+        seed: Stream::Updates.seed(config.train.seed),
+    }
+}
+
+/// Learner and start values of the agent that `description` names.
+fn learner(
+    config: &Config,
+    description: &Description,
+    dev: Cpu,
+    weights: Option<Vec<f32>>,
+) -> Result<(Box<dyn Learner>, Vec<f32>)> {
+    let (input, rng) = (description.input(), &mut Stream::Weights.rng(config.train.seed));
+    if description.agent == "rsac" {
+        let net = description.build_actor_critic::<Cpu>(config.agent.temperature as f32)?;
+        let values = weights.unwrap_or_else(|| net.layout().initial(rng));
+        let settings = rsac_config(config, description.action_space.flat_len());
+        return Ok((Box::new(Rsac::new(dev, net, input, settings, &values)?), values));
+    }
+    let net = description.build::<Cpu>()?;
+    let values = weights.unwrap_or_else(|| net.initial(rng));
+    Ok((Box::new(R2d2::new(dev, net, input, learner_config(config), &values)?), values))
 }
 
 fn actor_config(config: &Config, first: usize) -> ActorConfig {
@@ -193,7 +225,7 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
             backbone.rotate = RotateKind::Off; // means nothing to other bodies
         }
         serde_json::json!({
-            "agent": d.agent, "observation_space": d.observation_space, "action_space": d.action_space,
+            "agent": d.agent, "shared_encoder": d.shared_encoder, "observation_space": d.observation_space, "action_space": d.action_space,
             "backbone": backbone, "network": d.network, "input": d.input,
         })
     };
@@ -203,7 +235,7 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
             "the weights in {dir} do not fit: `{field}` is {their} there, {our} in this run"
         )));
     }
-    checkpoint::load_weights(&dir, ours.build::<Cpu>()?.layout())
+    checkpoint::load_weights(&dir, ours.build_policy::<Cpu>()?.layout())
 }
 
 impl Parts {
@@ -220,18 +252,13 @@ impl Parts {
         let spec = envs.spec().clone();
         let description = Description::new(config, &spec);
         let dev = cpu(config)?;
-        let net = description.build::<Cpu>()?;
-        let values = match weights {
-            Some(w) => w,
-            None => net.initial(&mut Stream::Weights.rng(seed)),
-        };
+        let (learner, values) = learner(config, &description, dev, weights)?;
+        let net = description.build_policy::<Cpu>()?;
         let replay_spec = replay_spec(config, &spec, masked, state_len(net.state_layout()));
         let replay = Arc::new(Mutex::new(SequenceReplay::new(replay_spec, replay_config(config))?));
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
-        let net_actor = description.build::<Cpu>()?;
-        let actor = Actor::new(dev, net_actor, input.clone(), actor_config(config, 0), &values, copies, shards, rng)?;
-        let learner = R2d2::new(dev, net, input, learner_config(config), &values)?;
+        let actor = Actor::new(dev, net, input, actor_config(config, 0), &values, copies, shards, rng)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
 }
@@ -254,7 +281,7 @@ pub(super) fn worker_parts(
     let base = Stream::Envs.seed(seed.wrapping_add((index as u64 + 1) << 32).wrapping_add(step));
     let envs = VecEnv::new(&make, copies.len(), base, Autoreset::SameStep)?;
     let description = Description::new(config, envs.spec());
-    let (dev, net) = (cpu(config)?, description.build::<Cpu>()?);
+    let (dev, net) = (cpu(config)?, description.build_policy::<Cpu>()?);
     let mut rng = Stream::Actor.rng(seed.wrapping_add(step));
     rng.set_stream(ACTOR_STREAMS + index as u64);
     // one shard: an actor thread is outside the pool
@@ -274,7 +301,15 @@ pub(super) fn lock(replay: &SharedReplay) -> MutexGuard<'_, SequenceReplay> {
 /// `Config` naming the field.
 pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let description = Description::new(config, spec);
-    let net = description.build::<Cpu>()?;
+    let net = description.build_policy::<Cpu>()?;
+    let workspace = |shape: SeqShape| -> Result<(usize, usize)> {
+        if description.agent == "rsac" {
+            return Ok(description.build_actor_critic::<Cpu>(1.0)?.workspace_len(shape));
+        }
+        let net = description.build::<Cpu>()?;
+        let (tape, scratch) = net.workspace_len(shape, true);
+        Ok((tape, scratch + net.workspace_len(shape, false).1))
+    };
     let whole = config.replay.layout == ReplayLayout::Episode;
     let window = config.learner.burn_in + config.learner.length;
     let slots = 1 + if whole {
@@ -285,9 +320,9 @@ pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let (mut tape, mut scratch) = (0, 0);
     for rows in cut(config.batch(), config.train.shards) {
         let shape = SeqShape { time: slots, batch: rows.len() };
-        let (t, s) = net.workspace_len(shape, true);
+        let (t, s) = workspace(shape)?;
         tape += t;
-        scratch += s + net.workspace_len(shape, false).1 + net.layout().len() + shape.rows() * net.d_input();
+        scratch += s + net.layout().len() + shape.rows() * net.d_input();
     }
     let state = state_len(net.state_layout());
     let element = match spec.observation_space.dtype() {

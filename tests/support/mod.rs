@@ -18,3 +18,4 @@ pub mod golden_rnn;
 pub mod net;
 pub mod oracle;
 pub mod rig;
+pub mod soft_rig;

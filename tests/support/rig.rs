@@ -178,6 +178,7 @@ impl Rig {
         let masked = (setup.make)(0).unwrap().has_legal_mask();
         let description = Description {
             agent: "r2d2".into(),
+            shared_encoder: false,
             env: spec.id.clone(),
             legacy: false,
             env_args: serde_json::json!({}),
@@ -227,7 +228,8 @@ impl Rig {
         };
         let acting = description.build::<Cpu>().unwrap();
         let actor =
-            Actor::new(dev, acting, description.input(), config, &values, setup.copies, l.shards, rng(77)).unwrap();
+            Actor::new(dev, Box::new(acting), description.input(), config, &values, setup.copies, l.shards, rng(77))
+                .unwrap();
         let learner = R2d2::new(dev, net, description.input(), l.clone(), &values).unwrap();
         let first = envs.reset().unwrap();
         let len = spec.observation_space.flat_len();
