@@ -107,7 +107,7 @@ pub fn sh_4_episodes_repeat() -> (tempfile::TempDir, Value) {
 fn last_state(config: &Config, dir: &Path) -> (Vec<Vec<f32>>, Vec<u8>, Value, SequenceBatch) {
     let newest = Checkpoints::newest(dir).unwrap().unwrap();
     let parts = Parts::new(config, None).unwrap();
-    let layout = mamba_rl::learner::Learner::layout(&parts.learner);
+    let layout = parts.learner.layout();
     let found = load(&newest, layout, None).unwrap();
     let optimizer = found.optimizer.unwrap();
     let weights = vec![load_weights(&newest, layout).unwrap(), optimizer.target, optimizer.m, optimizer.v];
