@@ -224,6 +224,20 @@ pub enum Loss {
     Huber,
 }
 
+/// What a critic of `r2d2` predicts of the return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CriticKind {
+    /// Its mean.
+    Expected,
+    /// Quantiles of its distribution (Dabney et al., 2018).
+    Qr,
+    /// Logits over a support, learnt from a scalar target.
+    TwoHot,
+    /// Logits over a support, learnt from the projected distribution (Bellemare et al., 2017).
+    C51,
+}
+
 /// `[learner]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -254,6 +268,14 @@ pub struct LearnerSection {
     pub warmup: u64,
     /// Loss of δ. Default `squared`.
     pub loss: Loss,
+    /// What the critic of `r2d2` predicts: `expected`, `qr`, `two-hot` or `c51`. Default `expected`.
+    pub critic: CriticKind,
+    /// Numbers per action of the other three: quantiles, or atoms of the support. Default 51 (C51).
+    pub atoms: usize,
+    /// Lowest atom of `two-hot` and `c51`, in scaled (and rescaled) returns. Default −10 (C51).
+    pub atom_min: f64,
+    /// Highest atom. Default 10 (C51).
+    pub atom_max: f64,
     /// Soft target update per update; 0: off. Default 0.005.
     pub target_tau: f64,
     /// Updates between hard target copies; 0: off. Default 0. Only one of the two may be set.

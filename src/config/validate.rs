@@ -1,7 +1,7 @@
 //! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
 //! Every message names the keys involved, what was found and what was expected.
 
-use super::{Config, ReplayLayout, RotateKind, Suggested};
+use super::{Config, CriticKind, ReplayLayout, RotateKind, Suggested};
 use crate::error::{Error, Result};
 
 impl Config {
@@ -47,6 +47,24 @@ impl Config {
                 l.target_tau, l.target_period
             );
             return Err(Error::config("learner.target_tau", problem));
+        }
+        if l.atom_min >= l.atom_max {
+            let problem =
+                format!("{} is not below `learner.atom_max` {}; expected atom_min < atom_max", l.atom_min, l.atom_max);
+            return Err(Error::config("learner.atom_min", problem));
+        }
+        if l.critic == CriticKind::C51 && l.rescaling > 0.0 {
+            let problem = format!(
+                "is \"c51\", whose mass moves along a straight line, but `learner.rescaling` is {}; expected 0, or critic \
+                 \"two-hot\"",
+                l.rescaling
+            );
+            return Err(Error::config("learner.critic", problem));
+        }
+        if l.critic != CriticKind::Expected && self.agent.name == "rsac" {
+            let problem = "predicts a distribution, but the critics of `agent.name` \"rsac\" predict expected returns; expected \
+                           \"expected\"";
+            return Err(Error::config("learner.critic", problem));
         }
         let bootstraps = !matches!(l.gamma, Suggested::Value(0.0));
         if l.target_tau == 0.0 && l.target_period == 0 && bootstraps {

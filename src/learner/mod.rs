@@ -12,6 +12,7 @@ mod soft_shard;
 mod soft_td;
 mod target_network;
 mod td;
+mod td_distribution;
 
 pub use r2d2::{R2d2, R2d2Config};
 pub use rsac::{Rsac, RsacConfig};

@@ -17,6 +17,7 @@ use super::rows::{Reading, learnt_steps};
 use super::shards::Shard;
 use super::target_network::{self, TargetUpdate};
 use super::td::{ShardQ, TdConfig};
+use super::td_distribution::ShardNumbers;
 use super::{Learner, LearnerState, Update, burn_in};
 use crate::backbone::SeqShape;
 use crate::device::{Kind, View, ViewMut};
@@ -249,7 +250,15 @@ impl<D: Backend> R2d2<D> {
         let q =
             ShardQ { online: &host.q_online, target: &host.q_target, actions: net.actions(), rows: shard.rows.clone() };
         // L4 to L6, L9
-        shard.td.run(self.td_config(), batch, n_learnt, q, &mut host.g_q, &join)?;
+        let (config, g_q) = (self.td_config(), &mut host.g_q);
+        match net.critic().prediction() {
+            None => shard.td.run(config, batch, n_learnt, q, g_q, &join)?,
+            Some(prediction) => {
+                let (online, target) = (&host.numbers_online[..], &host.numbers_target[..]);
+                let numbers = ShardNumbers { online, target, n: net.critic().numbers(), prediction };
+                shard.td.run_distribution(config, batch, n_learnt, q, numbers, g_q, &join)?;
+            }
+        }
         // L7
         let n = host.g_q.len();
         dev.upload(&host.g_q, ViewMut::new(&mut shard.online.g_q, 0, n))?;
@@ -308,15 +317,27 @@ fn unroll<D: Backend>(
     shard: &mut Shard<D>,
 ) -> Result<()> {
     let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
-    let n = seq.shape.rows() * net.actions();
+    let rows = seq.shape.rows();
     net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
     net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)?;
+    let (n, wide) = (rows * net.actions(), rows * net.d_output());
     let host = &mut shard.host;
-    for q in [&mut host.q_online, &mut host.q_target, &mut host.g_q] {
+    host.g_q.resize(wide, 0.0);
+    let sides = [
+        (&shard.online.q, &mut host.q_online, &mut host.numbers_online),
+        (&shard.target.q, &mut host.q_target, &mut host.numbers_target),
+    ];
+    for (from, q, numbers) in sides {
         q.resize(n, 0.0);
+        if n == wide {
+            dev.download(View::new(from, 0, n), q)?;
+            continue;
+        }
+        numbers.resize(wide, 0.0);
+        dev.download(View::new(from, 0, wide), numbers)?;
+        net.critic().expected(numbers, net.actions(), q);
     }
-    dev.download(View::new(&shard.online.q, 0, n), &mut host.q_online)?;
-    dev.download(View::new(&shard.target.q, 0, n), &mut host.q_target)
+    Ok(())
 }
 
 impl<D: Backend> Learner for R2d2<D> {

@@ -13,9 +13,13 @@ use crate::replay::SequenceBatch;
 /// Host side of a shard, reused.
 #[derive(Default)]
 pub(super) struct Host {
-    /// Q of both networks, [L, B, A] for the L unrolled slots.
+    /// Expected returns by both networks, [L, B, A] for the L unrolled slots.
     pub q_online: Vec<f32>,
     pub q_target: Vec<f32>,
+    /// The numbers of a distributional critic, [L, B, N, A]; else empty.
+    pub numbers_online: Vec<f32>,
+    pub numbers_target: Vec<f32>,
+    /// Gradient of what the networks gave, [L, B, N, A].
     pub g_q: Vec<f32>,
 }
 

@@ -2,6 +2,7 @@
 //! `rows` gathers a row's slots.
 
 use super::rows::{Reading, Row, own_bug};
+use super::td_distribution::OneAction;
 use crate::error::Result;
 use crate::replay::SequenceBatch;
 use crate::value::priority::sequence_priority;
@@ -23,10 +24,11 @@ pub(super) struct TdConfig {
 /// One row's arrays over the L unrolled slots, reused, and what the shard's rows came to.
 #[derive(Debug, Default)]
 pub(super) struct TdRows {
-    row: Row,
-    td: Vec<f32>,
+    pub(super) row: Row,
+    pub(super) td: Vec<f32>,
     g: Vec<f32>,
-    actions: Vec<usize>,
+    pub(super) actions: Vec<usize>,
+    pub(super) one: OneAction,
     /// New raw priorities of the shard's rows.
     pub priorities: Vec<f32>,
     /// Σ of the rows' losses and of Q of the actions taken.
@@ -59,10 +61,7 @@ impl TdRows {
     ) -> Result<()> {
         let (len, first, rows) = (batch.slots - batch.burn_in, batch.burn_in, q.rows.clone());
         g_q.fill(0.0);
-        self.priorities.clear();
-        self.all_td.clear();
-        self.all_targets.clear();
-        (self.loss, self.q_sum) = (0.0, 0.0);
+        self.begin();
         for (i, row) in rows.clone().enumerate() {
             let at = |t: usize| (t * rows.len() + i) * q.actions;
             self.gather(config, batch, row, join)?;
@@ -97,7 +96,15 @@ impl TdRows {
         Ok(())
     }
 
-    fn gather(
+    /// Nothing of the batch before is left.
+    pub(super) fn begin(&mut self) {
+        self.priorities.clear();
+        self.all_td.clear();
+        self.all_targets.clear();
+        (self.loss, self.q_sum) = (0.0, 0.0);
+    }
+
+    pub(super) fn gather(
         &mut self,
         config: TdConfig,
         batch: &SequenceBatch,

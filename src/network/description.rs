@@ -7,12 +7,14 @@ use mamba_rl_envs::{EnvSpec, Space};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ActionBounds, ActorCritic, ActorCriticParts, DuelingHead, Encoder, InputLayout, MlpEncoder, Policy, QNetwork,
-    TrunkParts,
+    ActionBounds, ActorCritic, ActorCriticParts, Critic, DuelingHead, Encoder, InputLayout, MlpEncoder, Policy,
+    QNetwork, TrunkParts,
 };
 use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
 use crate::checkpoint::{HfConfig, huggingface_config};
-use crate::config::{BackboneSection, Config, InputSection, NetworkSection, RotateKind, Suggested};
+use crate::config::{
+    BackboneSection, Config, CriticKind, InputSection, LearnerSection, NetworkSection, RotateKind, Suggested,
+};
 use crate::error::{Error, Result};
 use crate::ops::Backend;
 
@@ -21,6 +23,20 @@ const KEY: &str = "mamba_rl";
 /// `model_type` of a body with a rotating state: no model type of others.
 const ROTATING_TYPE: &str = "mamba_rl_rotating";
 
+/// A distributional critic in words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CriticDescription {
+    /// What its numbers mean.
+    pub kind: CriticKind,
+    /// Numbers per action.
+    pub atoms: usize,
+    /// Lowest atom of a support.
+    pub atom_min: f64,
+    /// Highest atom.
+    pub atom_max: f64,
+}
+
 /// A network in words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,8 +44,11 @@ pub struct Description {
     /// Agent: `r2d2` or `rsac`.
     pub agent: String,
     /// Does the actor of `rsac` read the critics' trunk?
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared_encoder: bool,
+    /// What the head of `r2d2` predicts; None: the expected return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critic: Option<CriticDescription>,
     /// Registered id of the task.
     pub env: String,
     /// Were the published tables' rules on?
@@ -52,12 +71,21 @@ pub struct Description {
     pub episodes_per_trial: usize,
 }
 
+impl CriticDescription {
+    /// Of a config; None for expected returns.
+    fn new(config: &Config) -> Option<Self> {
+        let LearnerSection { critic: kind, atoms, atom_min, atom_max, .. } = config.learner;
+        (kind != CriticKind::Expected).then_some(CriticDescription { kind, atoms, atom_min, atom_max })
+    }
+}
+
 impl Description {
     /// Of the network that a resolved config asks for on a task.
     pub fn new(config: &Config, spec: &EnvSpec) -> Self {
         Description {
             agent: config.agent.name.clone(),
             shared_encoder: config.agent.shared_encoder,
+            critic: CriticDescription::new(config),
             env: spec.id.clone(),
             legacy: config.env.legacy,
             env_args: serde_json::to_value(&config.env.args).unwrap_or_default(),
@@ -204,6 +232,11 @@ impl Description {
     pub fn build<D: Backend>(&self) -> Result<QNetwork<D>> {
         let (encoder, backbone) = self.trunk::<D>()?;
         let head = DuelingHead::new(backbone.d_output(), self.network.head_hidden, self.actions()?);
+        let critic = self
+            .critic
+            .as_ref()
+            .map_or(Critic::Expected, |c| Critic::new(c.kind, c.atoms, (c.atom_min as f32, c.atom_max as f32)));
+        let head = head.predicting(critic);
         QNetwork::new(self.input().len(), encoder, backbone, head)
     }
 

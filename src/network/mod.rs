@@ -3,6 +3,7 @@
 
 mod actions;
 mod actor_critic;
+mod critic;
 mod critic_head;
 mod description;
 mod encoder;
@@ -20,7 +21,8 @@ pub(crate) use actions::no_legal;
 pub use actions::{ActionBounds, Actions, join_action, split_action};
 pub(crate) use actor_critic::{AcState, Online, Owner, Target};
 pub use actor_critic::{ActorCritic, ActorCriticParts, TrunkParts};
-pub use description::Description;
+pub use critic::Critic;
+pub use description::{CriticDescription, Description};
 pub use encoder::{Encoder, MlpEncoder};
 pub use head::DuelingHead;
 pub use input::{InputLayout, Previous};

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::policy::{Policy, StepMemory};
 use super::trunk::{Trunk, TrunkMemory};
-use super::{DuelingHead, Encoder};
+use super::{Critic, DuelingHead, Encoder};
 use crate::backbone::{Backbone, Part, Parts, SeqShape, Sequence, State};
 use crate::device::{Kind, View, ViewMut};
 use crate::error::Result;
@@ -26,9 +26,9 @@ pub struct Workspace<D: Backend> {
     shape: SeqShape,
     trunk: TrunkMemory<D>,
     head: Vec<D::Tensor>,
-    /// Q-values, [T, B, actions].
+    /// Q-values, [T, B, actions]; of a distributional critic its numbers, [T, B, N, actions].
     pub q: D::Tensor,
-    /// Gradient of the Q-values, [T, B, actions].
+    /// Gradient of `q`, as `q`.
     pub g_q: D::Tensor,
 }
 
@@ -79,6 +79,16 @@ impl<D: Backend> QNetwork<D> {
         self.head.actions()
     }
 
+    /// What the head predicts of the return.
+    pub fn critic(&self) -> &Critic {
+        self.head.critic()
+    }
+
+    /// Numbers of a step: actions times those of the critic.
+    pub fn d_output(&self) -> usize {
+        self.head.d_output()
+    }
+
     /// The recurrent body.
     pub fn backbone(&self) -> &dyn Backbone<D> {
         self.trunk.backbone()
@@ -109,8 +119,8 @@ impl<D: Backend> QNetwork<D> {
             shape,
             trunk: self.trunk.memory(dev, shape, train)?,
             head: Parts::<D>::zeros(dev, &self.head.memory_layout(rows, train), 1)?.bufs,
-            q: zeros(rows * self.actions())?,
-            g_q: zeros(back * self.actions())?,
+            q: zeros(rows * self.head.d_output())?,
+            g_q: zeros(back * self.head.d_output())?,
         })
     }
 
@@ -119,7 +129,7 @@ impl<D: Backend> QNetwork<D> {
         let (tape, trunk) = self.trunk.memory_len(shape, train);
         let (rows, pass) = (shape.rows(), if train { 2 } else { 1 });
         let head = self.head.memory_layout(rows, train).iter().map(|p| p.len).sum::<usize>();
-        (tape, trunk + head + rows * pass * self.actions())
+        (tape, trunk + head + rows * pass * self.head.d_output())
     }
 
     /// Advances `state` over the sequence without heads and without a tape: burn-in.
@@ -137,7 +147,7 @@ impl<D: Backend> QNetwork<D> {
         self.trunk.forward(dev, params, seq, state, &mut ws.trunk, false)
     }
 
-    /// Q-values [T, B, actions] into `ws.q`; `state` becomes the state after the last step; keeps a tape where `train`.
+    /// Q-values [T, B, actions], or the critic's numbers [T, B, N, actions], into `ws.q`; `state` becomes the state after the last step; keeps a tape where `train`.
     ///
     /// # Errors
     /// Device errors.
@@ -164,10 +174,10 @@ impl<D: Backend> QNetwork<D> {
         q: &mut D::Tensor,
     ) -> Result<()> {
         let features = View::new(&trunk.features, 0, rows * self.trunk.d_output());
-        self.head.forward(dev, params, rows, features, head, ViewMut::new(q, 0, rows * self.actions()))
+        self.head.forward(dev, params, rows, features, head, ViewMut::new(q, 0, rows * self.head.d_output()))
     }
 
-    /// Adds the parameter gradients of `ws.g_q` [T, B, actions] to `g_params`, through the forward that kept `ws`'s tape.
+    /// Adds the parameter gradients of `ws.g_q` to `g_params`, through the forward that kept `ws`'s tape.
     /// No gradient leaves through the initial state: burn-in is a constant.
     ///
     /// # Errors
@@ -183,7 +193,7 @@ impl<D: Backend> QNetwork<D> {
         ws.trunk.check_tape()?;
         let rows = seq.shape.rows();
         let n = rows * self.trunk.d_output();
-        let g_q = View::new(&ws.g_q, 0, rows * self.actions());
+        let g_q = View::new(&ws.g_q, 0, rows * self.head.d_output());
         let TrunkMemory { features, g_features, .. } = &mut ws.trunk;
         let (features, g_features) = (View::new(&*features, 0, n), ViewMut::new(g_features, 0, n));
         self.head.backward(dev, params, rows, features, &mut ws.head, g_q, g_features, g_params)?;
@@ -205,6 +215,10 @@ impl<D: Backend> Policy<D> for QNetwork<D> {
         self.actions()
     }
 
+    fn d_raw(&self) -> usize {
+        self.head.d_output()
+    }
+
     fn state_layout(&self) -> &[Part] {
         self.trunk.state_layout()
     }
@@ -215,7 +229,7 @@ impl<D: Backend> Policy<D> for QNetwork<D> {
             beside: None,
             state: Parts { bufs: Vec::new() },
             head: Parts::<D>::zeros(dev, &self.head.memory_layout(rows, false), 1)?.bufs,
-            out: dev.zeros((rows * self.actions()).max(1), Kind::Full)?,
+            out: dev.zeros((rows * self.head.d_output()).max(1), Kind::Full)?,
         })
     }
 
@@ -229,5 +243,9 @@ impl<D: Backend> Policy<D> for QNetwork<D> {
     ) -> Result<()> {
         self.trunk.forward(dev, params, seq, state, &mut memory.trunk, false)?;
         self.q_of_features(dev, params, seq.shape.rows(), &memory.trunk, &mut memory.head, &mut memory.out)
+    }
+
+    fn read(&self, raw: &[f32], out: &mut [f32]) {
+        self.critic().expected(raw, self.actions(), out);
     }
 }

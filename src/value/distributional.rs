@@ -150,15 +150,16 @@ pub enum Prediction<'a, F> {
 
 impl<F: Float> Prediction<'_, F> {
     /// Expected return of one action's numbers, `[N]`.
-    pub fn mean(&self, numbers: &[F]) -> F {
+    pub fn mean(&self, numbers: impl Iterator<Item = F> + Clone) -> F {
         match self {
             Prediction::Quantiles { .. } => {
-                numbers.iter().fold(F::zero(), |s, &x| s + x) / number(numbers.len().max(1) as f64)
+                let (sum, n) = numbers.fold((F::zero(), 0usize), |(s, n), x| (s + x, n + 1));
+                sum / number(n.max(1) as f64)
             }
             Prediction::TwoHot { atoms } | Prediction::Categorical { atoms } => {
-                let max = numbers.iter().copied().fold(F::neg_infinity(), F::max);
+                let max = numbers.clone().fold(F::neg_infinity(), F::max);
                 let (mut mass, mut sum) = (F::zero(), F::zero());
-                for (&l, &z) in numbers.iter().zip(*atoms) {
+                for (l, &z) in numbers.zip(*atoms) {
                     let p = (l - max).exp();
                     (mass, sum) = (mass + p, sum + p * z);
                 }
@@ -204,11 +205,11 @@ pub fn step_loss<F: Float>(
         Prediction::Quantiles { tau, kappa } => {
             target.extend(step.next.iter().map(|&x| moved(x)));
             let row = QuantileRow { quantiles: predicted, tau, target, kappa };
-            Ok((quantile_loss(row, weight, g)?, prediction.mean(target)))
+            Ok((quantile_loss(row, weight, g)?, prediction.mean(target.iter().copied())))
         }
         Prediction::TwoHot { atoms } => {
             check_len("next", step.next.len(), atoms.len())?;
-            let mean = moved(prediction.mean(step.next));
+            let mean = moved(prediction.mean(step.next.iter().copied()));
             target.resize(atoms.len(), F::zero());
             two_hot(atoms, mean, target)?;
             Ok((cross_entropy(target, predicted, weight, g)?, mean))
@@ -292,7 +293,7 @@ mod tests {
                 assert!((analytic[i] - slope).abs() < 1e-7, "{prediction:?} {i}: {} and {slope}", analytic[i]);
             }
             if rescaling.is_none() {
-                let scalar = 0.37 + 0.9 * prediction.mean(&next);
+                let scalar = 0.37 + 0.9 * prediction.mean(next.iter().copied());
                 assert!((mean - scalar).abs() < 1e-12, "{prediction:?}: {mean} and {scalar}");
             }
         }

@@ -108,6 +108,7 @@ impl SoftRig {
         let description = Description {
             agent: "rsac".into(),
             shared_encoder: setup.shared,
+            critic: None,
             env: spec.id.clone(),
             legacy: false,
             env_args: serde_json::json!({}),
