@@ -16,7 +16,7 @@ use mamba_rl::Result;
 use mamba_rl::backbone::{
     self, Backbone, BackboneConfig, MambaConfig, Parts, RnnConfig, Rotate, SeqGrad, SeqGradOut, SeqShape, Sequence,
 };
-use mamba_rl::device::{Cpu, Device, Slot, View, ViewMut};
+use mamba_rl::device::{Cpu, Slot, View, ViewMut};
 use mamba_rl::ops::adamw::{AdamW, AdamWStep};
 use mamba_rl::ops::linear::{Linear, LinearGrad, LinearIn, LinearShape};
 use mamba_rl::ops::reduce::Reduce;
