@@ -40,5 +40,10 @@ fn all(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, all);
+criterion_group! {
+    name = benches;
+    // its plots need fonts that the curves' build of `plotters` does not look for
+    config = Criterion::default().without_plots();
+    targets = all
+}
 criterion_main!(benches);

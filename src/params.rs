@@ -149,6 +149,18 @@ impl ParamLayout {
         self.by_name.get(name).map(|&i| &self.entries[i])
     }
 
+    /// The parameters whose names begin with `prefix`, named without it, each in its place of the whole: for a part of a
+    /// network that has several of its kind. `len` and the groups stay those of the whole.
+    pub fn scoped(&self, prefix: &str) -> ParamLayout {
+        let inside = |e: &ParamEntry| {
+            let name = e.spec.name.strip_prefix(prefix)?.to_owned();
+            Some(ParamEntry { spec: ParamSpec { name, ..e.spec.clone() }, slot: e.slot })
+        };
+        let entries: Vec<ParamEntry> = self.entries.iter().filter_map(inside).collect();
+        let by_name = entries.iter().enumerate().map(|(i, e)| (e.spec.name.clone(), i)).collect();
+        ParamLayout { entries, by_name, groups: self.groups, len: self.len }
+    }
+
     /// Start values of all parameters, drawn in buffer order.
     pub fn initial(&self, rng: &mut ChaCha8Rng) -> Vec<f32> {
         let mut flat = vec![0.0; self.len];

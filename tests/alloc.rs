@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mamba_rl::bench::{Learning, SHAPES, Stepping, Unroll};
 use mamba_rl::config::{Config, Flags};
-use mamba_rl::learner::Learner;
 use mamba_rl::replay::SequenceBatch;
 use mamba_rl::train::{Parts, make_env};
 use rand::SeedableRng;

@@ -132,7 +132,7 @@ fn syntax_errors_have_a_line_and_missing_files_a_name() {
     let e = Config::load(None, Some(Path::new("no/such.toml")), &[], &flags()).unwrap_err();
     assert!(e.is_usage() && e.to_string().contains("no/such.toml"), "{e}");
     let e = Config::load(Some("atari"), None, &[], &flags()).unwrap_err();
-    assert!(e.is_usage() && e.to_string().contains("popgym, r2d2-paper"), "{e}");
+    assert!(e.is_usage() && e.to_string().contains("popgym, continuous, r2d2-paper"), "{e}");
 }
 
 #[test]
@@ -203,9 +203,39 @@ fn without_suggestions_the_agent_has_its_own() {
 }
 
 #[test]
-fn continuous_actions_need_rsac() {
-    let e = Config::default().resolve(&spec(Space::box_f32(&[-1.0], &[1.0]))).unwrap_err();
-    assert!(e.is_usage() && e.to_string().contains("rsac") && e.to_string().contains("Box"), "{e}");
+fn the_agent_follows_the_actions() {
+    let continuous = spec(Space::box_f32(&[-1.0; 2], &[1.0; 2]));
+    let mut c = Config::default();
+    let lines = c.resolve(&continuous).unwrap();
+    assert_eq!((c.agent.name.as_str(), c.n_step(), c.target_entropy(2)), ("rsac", 1, -2.0));
+    assert!(lines.iter().any(|l| l.contains("n_step 1") && l.contains("rsac")), "{lines:?}");
+    assert!(c.to_toml().unwrap().contains("target_entropy = -2.0"));
+    for (name, space) in [("r2d2", continuous.action_space.clone()), ("rsac", Space::Discrete(3))] {
+        let e = load(&[&format!("agent.name={name}")]).unwrap().resolve(&spec(space.clone())).unwrap_err();
+        let text = e.to_string();
+        assert!(e.is_usage() && text.contains(name) && text.contains(&space.to_string()), "{e}");
+    }
+    let e = Config::default().resolve(&spec(Space::Tuple(vec![Space::Discrete(2)]))).unwrap_err();
+    assert!(e.is_usage() && e.to_string().contains("Tuple"), "{e}");
+}
+
+#[test]
+fn continuous_actions_have_a_preset_of_their_own() {
+    let continuous = Space::box_f32(&[-1.0], &[1.0]);
+    let of = |space: &Space, preset| Config::load_for(space, preset, None, &[], &flags()).unwrap();
+    assert_eq!(of(&continuous, None), of(&Space::Discrete(2), Some("continuous")));
+    assert_eq!(of(&continuous, None).preset, "continuous");
+    assert_eq!(of(&Space::Discrete(2), None), Config::default());
+    assert_eq!(of(&continuous, Some("popgym")), Config::default());
+    let named = file("preset = \"r2d2-paper\"");
+    let c = Config::load_for(&continuous, None, Some(named.path()), &[], &flags()).unwrap();
+    assert_eq!(c.preset, "r2d2-paper");
+    // a run of that preset that goes on over a file of a few keys
+    let few = file("[log]\nevery = 5\n");
+    let mut saved = of(&continuous, None);
+    saved.resolve(&spec(continuous)).unwrap();
+    let c = Config::load_resumed(&saved, None, Some(few.path()), &[], &flags()).unwrap();
+    assert_eq!((c.preset.as_str(), c.log.every, c.replay.capacity), ("continuous", 5, saved.replay.capacity));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use cases_run::{CART_POLE, Done, Runs, WINDOWS, assert_same, names, newest_step, resume, rows, signal, train};
+use cases_run::{
+    CART_POLE, CONTINUOUS, Done, Runs, WINDOWS, assert_same, names, newest_step, resume, rows, signal, train,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -45,6 +47,11 @@ fn kills_in_windows() {
 #[test]
 fn kills_in_short_episodes() {
     killed(&[WINDOWS, CART_POLE].concat(), 1);
+}
+
+#[test]
+fn kills_with_continuous_actions() {
+    killed(CONTINUOUS, 2);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Times PyTorch's recurrent layers at the shapes of `mamba-rl bench`, where torch is installed.
 
-    python benches/peers/torch_peers.py [--shapes S0,S1] [--threads 1,2] [--models lstm,gru,mamba] [--seconds 2]
+    python benches/peers/torch_peers.py [--shapes S0,S1] [--threads 1,2] [--models lstm,gru,mamba,mamba-compiled]
+                                        [--seconds 2]
 
 Input projection, `n_layers` layers, a gradient at every output, gradients of all parameters; `forward` runs without
 autograd. `mamba` is the mixer of `transformers` in its fallback without kernels (no initial state on that path), with
-pre-norm residuals. Prints one JSON object: {model: {shape: {threads: {forward: {min_ms, median_ms}, ...}}}}.
+pre-norm residuals; `mamba-compiled` the same through torch.compile (a minute a shape before the first figure).
+`cells` times acting: a stack of nn.LSTMCell for 1 and 64 rows, in microseconds, one thread. Prints one JSON object: {model: {shape: {threads: {forward: {min_ms, median_ms}, ...}}}}.
 """
 import argparse
 import json
@@ -60,6 +62,8 @@ def build(name, shape):
     d_input, d_model, n_layers, batch, _ = shape
     if name == "mamba":
         return MambaStack(d_input, d_model, n_layers)
+    if name == "mamba-compiled":
+        return torch.compile(MambaStack(d_input, d_model, n_layers))
     return Recurrent({"lstm": nn.LSTM, "gru": nn.GRU}[name], d_input, d_model, n_layers, batch)
 
 
@@ -92,6 +96,25 @@ def measure(name, shape, seconds):
     return {"forward": timed(alone, seconds), "forward_backward": timed(both, seconds)}
 
 
+def act(shape, rows, seconds):
+    """One step of input projection and a stack of LSTM cells, in microseconds."""
+    d_input, d_model, n_layers, _, _ = shape
+    proj = nn.Linear(d_input, d_model)
+    cells = nn.ModuleList(nn.LSTMCell(d_model, d_model) for _ in range(n_layers))
+    states = [(torch.zeros(rows, d_model), torch.zeros(rows, d_model)) for _ in cells]
+    x = torch.randn(rows, d_input)
+
+    def step():
+        with torch.no_grad():
+            r = proj(x)
+            for i, cell in enumerate(cells):
+                states[i] = cell(r, states[i])
+                r = states[i][0]
+
+    figures = timed(step, seconds)
+    return {key.replace("_ms", "_us"): 1e3 * value for key, value in figures.items()}
+
+
 def main():
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ask.add_argument("--shapes", default="S0,S1,S2")
@@ -102,6 +125,11 @@ def main():
     out = {"torch": torch.__version__}
     for name in args.models.split(","):
         for shape in args.shapes.split(","):
+            if name == "cells":
+                torch.set_num_threads(1)
+                figures = {str(rows): act(SHAPES[shape], rows, args.seconds) for rows in (1, 64)}
+                out.setdefault(name, {})[shape] = figures
+                continue
             for threads in args.threads.split(","):
                 torch.set_num_threads(int(threads))
                 figures = measure(name, SHAPES[shape], args.seconds)

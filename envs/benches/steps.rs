@@ -36,5 +36,10 @@ fn steps(c: &mut Criterion) {
     visit_all(&mut Benches(c)).expect("every batch has copies");
 }
 
-criterion_group!(benches, steps);
+criterion_group! {
+    name = benches;
+    // its plots need fonts that the curves' build of `plotters` does not look for
+    config = Criterion::default().without_plots();
+    targets = steps
+}
 criterion_main!(benches);

@@ -1,10 +1,12 @@
-//! Draws every family of tasks in mid-episode into a folder: the pictures of the README.
+//! Draws every family of tasks in mid-episode into a folder: the pictures of the README, and beside each one a line of
+//! Markdown that holds it as a data URI, which the task's rustdoc page includes (rustdoc copies no files).
 //!
 //! cargo run --release -p mamba-rl-envs --features render --example pictures -- envs/docs
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use mamba_rl_envs::{EnvArgs, EnvSpec, ObsBuffer, Result, list, make, random_action, render};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use mamba_rl_envs::{EnvArgs, EnvError, EnvSpec, ObsBuffer, Result, list, make, random_action, render};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -37,8 +39,17 @@ fn mid_episode(spec: &EnvSpec, seed: u64) -> Result<render::Image> {
 fn main() -> Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "envs/docs".to_owned()));
     for spec in list().into_iter().filter(|s| !s.name.ends_with("Medium") && !s.name.ends_with("Hard")) {
-        let file = folder.join(format!("{}.png", spec.name.trim_end_matches("Easy")));
+        let name = spec.name.trim_end_matches("Easy");
+        let file = folder.join(format!("{name}.png"));
         render::write_png(&file, &mid_episode(&spec, 1)?)?;
+        let page = file.with_extension("md");
+        let io = |file: &Path| {
+            let file = file.display().to_string();
+            move |source| EnvError::Io { file, source }
+        };
+        let bytes = STANDARD.encode(std::fs::read(&file).map_err(io(&file))?);
+        let text = format!("\n![{name} in mid-episode, played at random](data:image/png;base64,{bytes})\n");
+        std::fs::write(&page, text).map_err(io(&page))?;
         println!("{}", file.display());
     }
     Ok(())

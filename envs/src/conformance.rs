@@ -5,8 +5,11 @@
 //! episodes no longer than `max_steps`; returns in `return_range`; a seed repeats the episode, in a fresh copy and in a
 //! used one; unseeded resets go on from the seed; seeds differ; copies are independent; actions outside the space or
 //! not legal are errors that change nothing; no step before the reset or after the end; `hidden` can be set; a frame is
-//! printed.
+//! printed; copies that are stepped together are the environment alone, and autoreset keeps the final observation.
 
+mod copies;
+
+pub use copies::{VectorSteps, check_copies};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -122,6 +125,7 @@ pub fn check_with(make: &dyn Fn() -> Result<BoxEnv>, options: &Options) -> Resul
     checker.independent()?;
     checker.bad_actions()?;
     checker.hidden_can_be_set()?;
+    copies::check_bundled(make, options)?;
     Ok(report)
 }
 

@@ -44,7 +44,7 @@ pub mod wrapper;
 
 pub use batch::Batch;
 pub use buffer::{ActElem, ActionBuffer, ActionRef, ObsBuffer, ObsElem, ObsMut, ObsRef};
-pub use conformance::{Options, Report, check, check_with, random_action};
+pub use conformance::{Options, Report, VectorSteps, check, check_copies, check_with, random_action};
 pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, split_action};
 pub use error::{EnvError, Result};
 pub use picture::Picture;

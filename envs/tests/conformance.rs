@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mamba_rl_envs::wrapper::{DelayedObservation, FirstStepFlag, FlattenAction, FlattenObservation, FrameSkip};
 use mamba_rl_envs::wrapper::{PreviousAction, ScaleReward, TimeLimit};
 use mamba_rl_envs::{
-    ActionRef, BoxEnv, DynEnv, EnvArgs, EnvError, EnvSpec, ObsMut, Options, Registry, Result, Space, Step, check,
-    check_with, episode_seed, make,
+    ActionRef, Autoreset, BoxEnv, DynEnv, EnvArgs, EnvError, EnvSpec, ObsMut, Options, Registry, Result, Space, Step,
+    StepBatch, VecEnv, VectorSteps, check, check_copies, check_with, episode_seed, make,
 };
 use serde_json::Value;
 
@@ -222,4 +222,71 @@ fn planted_faults_are_found() {
     let options = Options { deterministic: true, ..Options::default() };
     let shared = Arc::new(AtomicU64::new(0));
     check_with(&move || Ok(planted(Fault::SameForAllSeeds, &shared)), &options).unwrap();
+}
+
+/// What is wrong with the planted vector environment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum VectorFault {
+    None,
+    FinalObservationOverwritten,
+    OtherSeeds,
+    CopiesSwapped,
+    StatisticsLost,
+}
+
+/// A vector environment of someone else, on top of ours.
+struct Faulty {
+    inner: VecEnv,
+    fault: VectorFault,
+    out: StepBatch,
+}
+
+impl Faulty {
+    fn spoil(&mut self) -> &StepBatch {
+        self.out = self.inner.last().clone();
+        match self.fault {
+            VectorFault::FinalObservationOverwritten => self.out.final_obs = self.out.obs.clone(),
+            VectorFault::CopiesSwapped => self.out.reward.reverse(),
+            VectorFault::StatisticsLost => self.out.episode_length.fill(0),
+            VectorFault::None | VectorFault::OtherSeeds => {}
+        }
+        &self.out
+    }
+}
+
+impl VectorSteps for Faulty {
+    fn reset(&mut self) -> Result<&StepBatch> {
+        self.inner.reset()?;
+        Ok(self.spoil())
+    }
+
+    fn step(&mut self, actions: ActionRef<'_>) -> Result<&StepBatch> {
+        self.inner.step(actions)?;
+        Ok(self.spoil())
+    }
+}
+
+#[test]
+fn faults_of_a_vector_environment_are_found() {
+    let new = || make("BattleshipEasy", &EnvArgs::default());
+    let run = |fault, mode| {
+        let base = if fault == VectorFault::OtherSeeds { 2 } else { 1 };
+        let inner = VecEnv::new(&|_| new(), 4, base, mode).unwrap();
+        let out = inner.last().clone();
+        check_copies(&new, &mut Faulty { inner, fault, out }, (1, mode), &Options::default())
+    };
+    for mode in [Autoreset::SameStep, Autoreset::NextStep] {
+        run(VectorFault::None, mode).unwrap();
+    }
+    for (fault, expected) in [
+        (VectorFault::FinalObservationOverwritten, "the final observation outlives the autoreset"),
+        (VectorFault::OtherSeeds, "a copy is its environment alone"),
+        (VectorFault::CopiesSwapped, "a copy is its environment alone"),
+        (VectorFault::StatisticsLost, "episode statistics are those of the episode"),
+    ] {
+        match run(fault, Autoreset::SameStep) {
+            Err(EnvError::Contract { rule, .. }) => assert_eq!(rule, expected, "{fault:?}"),
+            other => panic!("{fault:?}: {other:?}"),
+        }
+    }
 }

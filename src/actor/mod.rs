@@ -1,6 +1,7 @@
 //! Acting: all copies of the environment advance together, each with its own carried state (conv window and SSM state
-//! of every layer), ε-greedy over the legal actions. The actor writes into the replay, with the state before a step where
-//! a window may start there, and gives new sequences their own priority.
+//! of every layer), ε-greedy over the legal actions or by a sample of the Gaussian policy. The actor writes into the replay,
+//! with the state before a step where a window may start there, and gives new sequences their own priority; where actions
+//! are continuous they keep the running maximum, as acting computes no values.
 
 mod exploration;
 mod trace;
@@ -11,14 +12,16 @@ pub use trace::{SpanEnd, Trace, TraceConfig, TraceWork};
 use mamba_rl_envs::{ActionRef, ObsRef, StepBatch};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
 
 use crate::backbone::state_len;
 use crate::error::{Error, Result};
-use crate::network::{InputLayout, Previous, QNetwork, Stepper, split_action};
+use crate::network::{Actions, InputLayout, Policy, Previous, Stepper, no_legal};
 use crate::ops::Backend;
 use crate::params::Params;
 use crate::replay::{ActionSlice, ClosedSpan, Handle, ObsSlice, PushStep, SequenceReplay};
+use crate::value::gaussian::squashed_sample;
 use crate::value::rescaling::rescale_inverse;
 use crate::value::td_error::legal_argmax;
 
@@ -51,7 +54,7 @@ struct Waiting {
 /// Acts for all copies with one network.
 pub struct Actor<D: Backend> {
     dev: D,
-    net: QNetwork<D>,
+    net: Box<dyn Policy<D>>,
     params: Params<D>,
     stepper: Stepper<D>,
     input: InputLayout,
@@ -60,7 +63,9 @@ pub struct Actor<D: Backend> {
     features: Vec<f32>,
     reset: Vec<u8>,
     /// Last actions, one element per component, [N, components].
-    actions: Vec<i32>,
+    actions: Actions,
+    /// Joint actions; 0 where actions are continuous.
+    n_actions: usize,
     /// Last scaled rewards, `[N]`.
     rewards: Vec<f32>,
     /// State before the step, for lanes where replay wants it, [N, state_len].
@@ -78,6 +83,7 @@ pub struct Actor<D: Backend> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActorState {
     rng: ChaCha8Rng,
+    /// Discrete ones; continuous ones are among the floats.
     actions: Vec<i32>,
     stored: Vec<bool>,
     waiting: Vec<Waiting>,
@@ -88,11 +94,11 @@ impl<D: Backend> Actor<D> {
     /// An actor for `copies` copies with weights `values` `[parameters]`; `shards` as for the learner.
     ///
     /// # Errors
-    /// `Shape` when the length differs; device errors.
+    /// `Shape` when the length differs; `Usage` for a space that no agent acts in; device errors.
     #[allow(clippy::too_many_arguments)] // the parts of an actor, each named at the one call
     pub fn new(
         dev: D,
-        net: QNetwork<D>,
+        net: Box<dyn Policy<D>>,
         input: InputLayout,
         config: ActorConfig,
         values: &[f32],
@@ -101,12 +107,13 @@ impl<D: Backend> Actor<D> {
         rng: ChaCha8Rng,
     ) -> Result<Self> {
         let params = Params::new(&dev, net.layout().clone(), values)?;
-        let stepper = Stepper::new(&dev, &net, copies, shards)?;
+        let stepper = Stepper::new(&dev, &*net, copies, shards)?;
         let state = state_len(net.state_layout());
         Ok(Actor {
             features: vec![0.0; copies * input.len()],
             reset: vec![0; copies],
-            actions: vec![0; copies * input.action().flat_len()],
+            actions: Actions::new(input.action(), copies)?,
+            n_actions: input.action().n_actions().unwrap_or(0),
             rewards: vec![0.0; copies],
             states: vec![0.0; copies * state],
             wanted: vec![false; copies],
@@ -152,12 +159,12 @@ impl<D: Backend> Actor<D> {
         !episode.is_multiple_of(self.config.episodes_per_trial)
     }
 
-    /// Exploration schedule.
-    pub fn exploration(&self) -> Exploration {
-        self.config.exploration
+    /// Mean ε over all actors' copies after `env_step` environment steps; None where actions are continuous.
+    pub fn epsilon_mean(&self, env_step: u64) -> Option<f64> {
+        (self.n_actions > 0).then(|| self.config.exploration.mean(self.config.total, env_step))
     }
 
-    /// Q-values of copy i at its last observation, `[actions]`.
+    /// What the policy gave for copy i at its last observation: Q-values `[actions]`, or mean and log σ [2, components].
     pub fn q_values(&self, i: usize) -> &[f32] {
         self.stepper.q(i)
     }
@@ -167,7 +174,7 @@ impl<D: Backend> Actor<D> {
     /// # Errors
     /// Device errors.
     pub fn read_state(&self, i: usize, out: &mut [f32]) -> Result<()> {
-        self.stepper.read_state(&self.dev, &self.net, i, out)
+        self.stepper.read_state(&self.dev, &*self.net, i, out)
     }
 
     /// Numbers per stored state.
@@ -180,7 +187,7 @@ impl<D: Backend> Actor<D> {
     /// # Errors
     /// Replay errors.
     pub fn begin(&mut self, first: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
-        let (len, n) = (self.row_len(), self.net.actions());
+        let (len, n) = (self.row_len(), self.n_actions);
         for i in 0..self.reset.len() {
             let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
             replay.begin(self.config.first + i, obs_slice(first.obs.row(i, len)), legal)?;
@@ -204,24 +211,40 @@ impl<D: Backend> Actor<D> {
             self.read_wanted(replay)?;
         }
         self.write_features(batch)?;
-        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &self.reset)?;
-        let (n_actions, parts) = (self.net.actions(), self.input.action().flat_len());
+        self.stepper.step(&self.dev, &*self.net, &self.params, &self.features, &self.reset)?;
         for i in 0..copies {
-            let legal = batch.legal.as_ref().map(|l| &l[i * n_actions..(i + 1) * n_actions]);
-            let q = self.stepper.q(i);
-            let best = legal_argmax(q, legal).ok_or_else(|| no_legal(i))?;
-            let epsilon = self.config.exploration.epsilon(self.config.first + i, self.config.total, env_step);
-            let explore = self.rng.random::<f64>() < epsilon;
-            let action = if explore { random_legal(&mut self.rng, n_actions, legal) } else { best };
-            split_action(self.input.action(), action, &mut self.actions[i * parts..(i + 1) * parts]);
-            let value = self.config.trace.rescaling.map_or(q[best], |eps| rescale_inverse(q[best], eps));
-            self.traces[i].q_taken.push(q[action]);
-            self.traces[i].value.push(value);
+            if self.n_actions == 0 {
+                self.sample(i)?;
+            } else {
+                let legal = batch.legal.as_ref().map(|l| &l[i * self.n_actions..(i + 1) * self.n_actions]);
+                self.explore(i, legal, env_step)?;
+            }
         }
         if let Some(replay) = replay {
             self.serve_waiting(replay)?;
         }
-        Ok(ActionRef::Discrete(&self.actions))
+        Ok(self.actions.all())
+    }
+
+    /// ε-greedy over the legal actions, by copy i's Q-values.
+    fn explore(&mut self, i: usize, legal: Option<&[bool]>, env_step: u64) -> Result<()> {
+        let q = self.stepper.q(i);
+        let best = legal_argmax(q, legal).ok_or_else(|| no_legal(i))?;
+        let epsilon = self.config.exploration.epsilon(self.config.first + i, self.config.total, env_step);
+        let explore = self.rng.random::<f64>() < epsilon;
+        let action = if explore { random_legal(&mut self.rng, self.n_actions, legal) } else { best };
+        self.actions.set_joint(i, action);
+        let value = self.config.trace.rescaling.map_or(q[best], |eps| rescale_inverse(q[best], eps));
+        self.traces[i].q_taken.push(q[action]);
+        self.traces[i].value.push(value);
+        Ok(())
+    }
+
+    /// A sample of the squashed Gaussian of copy i.
+    fn sample(&mut self, i: usize) -> Result<()> {
+        let (mean, log_std) = self.stepper.q(i).split_at(self.stepper.q(i).len() / 2);
+        let rng = &mut self.rng;
+        self.actions.set_unit(i, |k| squashed_sample(mean[k], log_std[k], StandardNormal.sample(rng)).action)
     }
 
     /// Copies the states that `replay` wants stored with the coming step. [`Actor::act`] does it where it is given the
@@ -234,18 +257,17 @@ impl<D: Backend> Actor<D> {
         for (i, wanted) in self.wanted.iter_mut().enumerate() {
             *wanted = self.stored[i] && replay.wants_state(self.config.first + i);
             if *wanted {
-                self.stepper.read_state(&self.dev, &self.net, i, &mut self.states[i * n..(i + 1) * n])?;
+                self.stepper.read_state(&self.dev, &*self.net, i, &mut self.states[i * n..(i + 1) * n])?;
             }
         }
         Ok(())
     }
 
     fn write_features(&mut self, batch: &StepBatch) -> Result<()> {
-        let (d, parts) = (self.input.len(), self.input.action().flat_len());
+        let d = self.input.len();
         for i in 0..self.reset.len() {
             let first = batch.is_first[i];
-            let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
-            let previous = (!first).then_some(Previous { action, reward: self.rewards[i] });
+            let previous = (!first).then_some(Previous { action: self.actions.row(i), reward: self.rewards[i] });
             self.input.write(
                 batch.obs.row(i, self.row_len()),
                 previous,
@@ -281,8 +303,7 @@ impl<D: Backend> Actor<D> {
     /// # Errors
     /// Replay and device errors.
     pub fn observe(&mut self, after: &StepBatch, replay: &mut SequenceReplay) -> Result<()> {
-        let (len, n_actions, n) = (self.row_len(), self.net.actions(), self.state_len());
-        let parts = self.input.action().flat_len();
+        let (len, n_actions, n) = (self.row_len(), self.n_actions, self.state_len());
         for i in 0..self.reset.len() {
             if !after.valid[i] {
                 continue;
@@ -290,14 +311,16 @@ impl<D: Backend> Actor<D> {
             let done = after.terminated[i] || after.truncated[i];
             let reward = after.reward[i];
             self.rewards[i] = reward * self.config.reward_scale;
-            self.traces[i].reward.push(self.rewards[i]);
+            if n_actions > 0 {
+                self.traces[i].reward.push(self.rewards[i]);
+            }
             let (obs, legal) = if done { (&after.final_obs, &after.final_legal) } else { (&after.obs, &after.legal) };
             if !self.stored[i] {
                 continue;
             }
             let step = PushStep {
                 state: self.wanted[i].then(|| &self.states[i * n..(i + 1) * n]),
-                action: ActionSlice::Discrete(&self.actions[i * parts..(i + 1) * parts]),
+                action: action_slice(self.actions.row(i)),
                 reward,
                 terminated: after.terminated[i],
                 truncated: after.truncated[i],
@@ -308,10 +331,10 @@ impl<D: Backend> Actor<D> {
         }
         self.closed.clear();
         // With seams a span may hold two episodes, of which the trace knows the last: the running maximum stands.
-        let seams = replay.config().seams;
+        let traced = n_actions > 0 && !replay.config().seams;
         let closed = &mut self.closed;
         replay.drain_closed(|span| {
-            if !seams {
+            if traced {
                 closed.push(span);
             }
         });
@@ -360,7 +383,7 @@ impl<D: Backend> Actor<D> {
             let end = if after.terminated[lane] {
                 SpanEnd::Terminated
             } else {
-                let n = self.net.actions();
+                let n = self.n_actions;
                 let legal = after.final_legal.as_ref().map(|l| &l[lane * n..(lane + 1) * n]);
                 let q = self.stepper.q(lane);
                 let best = legal_argmax(q, legal).map_or(0.0, |a| q[a]);
@@ -374,20 +397,20 @@ impl<D: Backend> Actor<D> {
 
     /// Q of the true final observations with the old episodes' states, which stay as they are.
     fn peek_final(&mut self, after: &StepBatch) -> Result<()> {
-        let (d, len, parts) = (self.input.len(), self.row_len(), self.input.action().flat_len());
+        let (d, len) = (self.input.len(), self.row_len());
         for i in 0..self.reset.len() {
             self.reset[i] = 0;
             if after.truncated[i] {
-                let action = ActionRef::Discrete(&self.actions[i * parts..(i + 1) * parts]);
-                let previous = Some(Previous { action, reward: self.rewards[i] });
+                let previous = Some(Previous { action: self.actions.row(i), reward: self.rewards[i] });
                 let out = &mut self.features[i * d..(i + 1) * d];
                 self.input.write(after.final_obs.row(i, len), previous, false, out)?;
             }
         }
-        self.stepper.peek(&self.dev, &self.net, &self.params, &self.features, &self.reset)
+        self.stepper.peek(&self.dev, &*self.net, &self.params, &self.features, &self.reset)
     }
 
-    /// For a checkpoint: the small part, and the floats (states [N, state_len], then per copy rewards and traces).
+    /// For a checkpoint: the small part, and the floats (states [N, state_len], then rewards, per copy traces, and continuous
+    /// actions).
     ///
     /// # Errors
     /// Device errors.
@@ -403,9 +426,14 @@ impl<D: Backend> Actor<D> {
                 floats.extend_from_slice(part);
             }
         }
+        let mut actions = Vec::new();
+        match self.actions.all() {
+            ActionRef::Discrete(parts) => actions.extend_from_slice(parts),
+            ActionRef::Continuous(values) => floats.extend_from_slice(values),
+        }
         let state = ActorState {
             rng: self.rng.clone(),
-            actions: self.actions.clone(),
+            actions,
             stored: self.stored.clone(),
             waiting: self.waiting.clone(),
             trace_lengths: self.traces.iter().map(|t| t.reward.len()).collect(),
@@ -419,18 +447,22 @@ impl<D: Backend> Actor<D> {
     /// `Shape` when the floats do not fit; nothing is changed then.
     pub fn restore(&mut self, state: &ActorState, floats: &[f32]) -> Result<()> {
         let (copies, n) = (self.reset.len(), self.state_len());
-        let want = copies * (n + 1) + 3 * state.trace_lengths.iter().sum::<usize>();
+        let (discrete, continuous) = match self.actions.all() {
+            ActionRef::Discrete(parts) => (parts.len(), 0),
+            ActionRef::Continuous(values) => (0, values.len()),
+        };
+        let want = copies * (n + 1) + 3 * state.trace_lengths.iter().sum::<usize>() + continuous;
         let wrong = |arg, want, got| Error::Shape { op: "actor", arg, shape: "[copies, ..]".into(), want, got };
         if floats.len() != want {
             return Err(wrong("floats", want, floats.len()));
         }
         let lengths = [state.trace_lengths.len(), state.stored.len()];
-        if lengths != [copies; 2] || state.actions.len() != self.actions.len() {
+        if lengths != [copies; 2] || state.actions.len() != discrete {
             return Err(wrong("copies", copies, state.trace_lengths.len()));
         }
         let (states, rest) = floats.split_at(copies * n);
         for (i, row) in states.chunks_exact(n.max(1)).enumerate() {
-            self.stepper.write_state(&self.dev, &self.net, i, row)?;
+            self.stepper.write_state(&self.dev, &*self.net, i, row)?;
         }
         let (rewards, mut rest) = rest.split_at(copies);
         self.rewards.copy_from_slice(rewards);
@@ -443,15 +475,15 @@ impl<D: Backend> Actor<D> {
             }
         }
         self.rng = state.rng.clone();
-        self.actions.copy_from_slice(&state.actions);
+        if continuous > 0 {
+            self.actions.read_floats(rest);
+        } else {
+            self.actions.read_parts(&state.actions);
+        }
         self.stored.copy_from_slice(&state.stored);
         self.waiting.clone_from(&state.waiting);
         Ok(())
     }
-}
-
-fn no_legal(copy: usize) -> Error {
-    Error::Usage(format!("the legal-action mask of environment copy {copy} forbids every action"))
 }
 
 /// Uniform over the legal actions.
@@ -467,5 +499,13 @@ pub(crate) fn obs_slice(row: ObsRef<'_>) -> ObsSlice<'_> {
         ObsRef::U8(v) => ObsSlice::U8(v),
         ObsRef::I32(v) => ObsSlice::I32(v),
         ObsRef::F32(v) => ObsSlice::F32(v),
+    }
+}
+
+/// As [`obs_slice`], for actions.
+fn action_slice(action: ActionRef<'_>) -> ActionSlice<'_> {
+    match action {
+        ActionRef::Discrete(parts) => ActionSlice::Discrete(parts),
+        ActionRef::Continuous(values) => ActionSlice::Continuous(values),
     }
 }

@@ -48,7 +48,8 @@ const S2: Shape =
     Shape { name: "S2", d_input: 64, d_model: 256, n_layers: 4, batch: 32, time: 120, rotate: Rotate::Off };
 
 /// A shape for GPUs: what a CPU takes seconds for.
-pub const S3: Shape = Shape { name: "S3", d_input: 512, d_model: 512, n_layers: 6, batch: 64, time: 120, rotate: Rotate::Off };
+pub const S3: Shape =
+    Shape { name: "S3", d_input: 512, d_model: 512, n_layers: 6, batch: 64, time: 120, rotate: Rotate::Off };
 
 /// Pieces that a batch is cut into: the default of `train.shards`.
 pub const SHARDS: usize = 4;

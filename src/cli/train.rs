@@ -18,13 +18,13 @@ pub struct Args {
     /// Task by id, name or alias (`mamba-rl envs` lists them) [config: env.id]
     #[arg(long, value_name = "ID")]
     pub env: Option<String>,
-    /// Agent: auto or r2d2 [config: agent.name]
+    /// Agent: auto, r2d2 or rsac [config: agent.name]
     #[arg(long, value_name = "A")]
     pub agent: Option<String>,
     /// Recurrent body: mamba, gru, lstm or mlp [config: backbone.name]
     #[arg(long, value_name = "B")]
     pub backbone: Option<String>,
-    /// Settings to begin with: popgym (default) or r2d2-paper
+    /// Settings to begin with: popgym (default), continuous (default for continuous actions) or r2d2-paper
     #[arg(long, value_name = "P")]
     pub preset: Option<String>,
     /// TOML file over the preset
@@ -105,8 +105,10 @@ pub fn run(args: &Args) -> Outcome {
     if args.resume {
         return resume::run(args);
     }
-    let config = Config::load(args.preset.as_deref(), args.config.as_deref(), &args.set, &args.flags())?;
-    let plan = Plan::new(config)?;
+    let (preset, file, flags) = (args.preset.as_deref(), args.config.as_deref(), args.flags());
+    let named = Config::load(preset, file, &args.set, &flags)?;
+    let spec = mamba_rl_envs::make(&named.env.id, &named.env_args()?)?.spec().clone();
+    let plan = Plan::new(Config::load_for(&spec.action_space, preset, file, &args.set, &flags)?)?;
     let footprint = train::footprint(&plan.config, &plan.spec)?;
     if args.dry_run {
         return dry_run(&plan, &footprint);

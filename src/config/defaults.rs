@@ -43,7 +43,13 @@ impl Default for ActorSection {
 
 impl Default for AgentSection {
     fn default() -> Self {
-        AgentSection { name: "auto".into() }
+        AgentSection {
+            name: "auto".into(),
+            shared_encoder: false,
+            temperature: 0.1,
+            lr_temperature: 1e-3,
+            target_entropy: Auto::Word(AutoWord::Auto),
+        }
     }
 }
 
@@ -94,6 +100,10 @@ impl Default for LearnerSection {
             grad_clip: 1.0,
             warmup: 0,
             loss: Loss::Squared,
+            critic: CriticKind::Expected,
+            atoms: 51,
+            atom_min: -10.0,
+            atom_max: 10.0,
             target_tau: 0.005,
             target_period: 0,
             reward_scale: RewardScale::Word(UnitWord::Unit),

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use mamba_rl_envs::Space;
 use toml::{Table, Value};
 
 use super::Config;
@@ -31,13 +32,22 @@ pub struct Flags {
 }
 
 const POPGYM: &str = include_str!("../../examples/configs/popgym.toml");
+const CONTINUOUS: &str = include_str!("../../examples/configs/continuous.toml");
 const R2D2_PAPER: &str = include_str!("../../examples/configs/r2d2-paper.toml");
 
 /// Larger than any config that somebody wrote.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Names of the presets in the binary.
-pub const PRESETS: &[&str] = &["popgym", "r2d2-paper"];
+pub const PRESETS: &[&str] = &["popgym", "continuous", "r2d2-paper"];
+
+/// The preset where none is named.
+const DEFAULT: &str = "popgym";
+
+/// The preset where none is named, for a task with these actions.
+fn default_preset(actions: &Space) -> &'static str {
+    if matches!(actions, Space::Box { .. }) { "continuous" } else { DEFAULT }
+}
 
 /// Keys that a resumed run may set anew; all others are part of what the run is.
 pub(super) const FREE_KEYS: &[(&str, &str)] = &[
@@ -61,12 +71,22 @@ impl Config {
     /// `Config` for unknown keys (with the nearest valid one), wrong types and values; `Usage` for an unknown preset, a
     /// missing file, or what this version does not have.
     pub fn load(preset: Option<&str>, file: Option<&Path>, sets: &[String], flags: &Flags) -> Result<Config> {
-        let file = file.map(read).transpose()?;
-        let mut table = base(preset, file.as_ref().map(|(t, _)| t))?;
-        if let Some((layer, _)) = file {
-            merge(&mut table, layer);
-        }
-        finish(table, preset, sets, flags)
+        load(DEFAULT, preset, file, sets, flags)
+    }
+
+    /// As [`Config::load`], for a task with these actions: where neither `preset` nor the file names one, continuous actions
+    /// begin with the preset `continuous`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_for(
+        actions: &Space,
+        preset: Option<&str>,
+        file: Option<&Path>,
+        sets: &[String],
+        flags: &Flags,
+    ) -> Result<Config> {
+        load(default_preset(actions), preset, file, sets, flags)
     }
 
     /// As [`Config::load`], for a run that goes on: without preset and file the saved config is the base; with one of
@@ -82,12 +102,13 @@ impl Config {
         sets: &[String],
         flags: &Flags,
     ) -> Result<Config> {
+        let default = if saved.agent.name == "rsac" { "continuous" } else { DEFAULT };
         let saved = saved.to_table()?;
         if preset.is_none() && file.is_none() {
             return finish(saved, None, sets, flags);
         }
         let file = file.map(read).transpose()?;
-        let mut table = base(preset, file.as_ref().map(|(t, _)| t))?;
+        let mut table = base(default, preset, file.as_ref().map(|(t, _)| t))?;
         for (section, name) in FREE_KEYS {
             if let Some(v) = saved.get(*section).and_then(|s| s.get(*name)) {
                 put(&mut table, section, name, v.clone());
@@ -111,6 +132,15 @@ impl Config {
     }
 }
 
+fn load(default: &str, preset: Option<&str>, file: Option<&Path>, sets: &[String], flags: &Flags) -> Result<Config> {
+    let file = file.map(read).transpose()?;
+    let mut table = base(default, preset, file.as_ref().map(|(t, _)| t))?;
+    if let Some((layer, _)) = file {
+        merge(&mut table, layer);
+    }
+    finish(table, preset, sets, flags)
+}
+
 fn finish(mut table: Table, preset: Option<&str>, sets: &[String], flags: &Flags) -> Result<Config> {
     for set in sets {
         apply_set(&mut table, set)?;
@@ -128,11 +158,12 @@ fn from_table(table: Table) -> Result<Config> {
     Value::Table(table).try_into().map_err(|e: toml::de::Error| Error::config("config", e.message().to_owned()))
 }
 
-/// The preset named by the flag, else by the file, else `popgym`, complete with the defaults.
-fn base(preset: Option<&str>, file: Option<&Table>) -> Result<Table> {
-    let named = preset.or_else(|| file.and_then(|t| t.get("preset")).and_then(Value::as_str)).unwrap_or("popgym");
+/// The preset named by the flag, else by the file, else `default`, complete with the defaults.
+fn base(default: &str, preset: Option<&str>, file: Option<&Table>) -> Result<Table> {
+    let named = preset.or_else(|| file.and_then(|t| t.get("preset")).and_then(Value::as_str)).unwrap_or(default);
     let text = match named {
         "popgym" => POPGYM,
+        "continuous" => CONTINUOUS,
         "r2d2-paper" => R2D2_PAPER,
         _ => {
             let known = PRESETS.join(", ");

@@ -112,12 +112,39 @@ pub struct ActorSection {
     pub publish_every: usize,
 }
 
-/// `[agent]`
+/// A number, or the word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Auto<T> {
+    /// This value.
+    Value(T),
+    /// The agent's own.
+    Word(AutoWord),
+}
+
+/// The word `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoWord {
+    /// The agent's own value.
+    Auto,
+}
+
+/// `[agent]`: all keys but the first are read by `rsac` alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentSection {
     /// `auto` (by action space), `r2d2` or `rsac`. Default `auto`.
     pub name: String,
+    /// One encoder and backbone for actor and critics, trained by the critics' loss alone. Default false: one each.
+    pub shared_encoder: bool,
+    /// First temperature α, the weight of the entropy. Default 0.1 (rewards of about 1).
+    pub temperature: f64,
+    /// Learning rate of log α; 0: α stays as it starts. Default 1e-3.
+    pub lr_temperature: f64,
+    /// Entropy that α is tuned to, in nats of an action in [−1, 1], or `auto`: −1 per component (Haarnoja et al., 2018).
+    /// Default `auto`.
+    pub target_entropy: Auto<f64>,
 }
 
 /// Do pairs of a Mamba body's states turn by a constant angle per step?
@@ -197,6 +224,20 @@ pub enum Loss {
     Huber,
 }
 
+/// What a critic of `r2d2` predicts of the return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CriticKind {
+    /// Its mean.
+    Expected,
+    /// Quantiles of its distribution (Dabney et al., 2018).
+    Qr,
+    /// Logits over a support, learnt from a scalar target.
+    TwoHot,
+    /// Logits over a support, learnt from the projected distribution (Bellemare et al., 2017).
+    C51,
+}
+
 /// `[learner]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -227,6 +268,14 @@ pub struct LearnerSection {
     pub warmup: u64,
     /// Loss of δ. Default `squared`.
     pub loss: Loss,
+    /// What the critic of `r2d2` predicts: `expected`, `qr`, `two-hot` or `c51`. Default `expected`.
+    pub critic: CriticKind,
+    /// Numbers per action of the other three: quantiles, or atoms of the support. Default 51 (C51).
+    pub atoms: usize,
+    /// Lowest atom of `two-hot` and `c51`, in scaled (and rescaled) returns. Default −10 (C51).
+    pub atom_min: f64,
+    /// Highest atom. Default 10 (C51).
+    pub atom_max: f64,
     /// Soft target update per update; 0: off. Default 0.005.
     pub target_tau: f64,
     /// Updates between hard target copies; 0: off. Default 0. Only one of the two may be set.

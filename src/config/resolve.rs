@@ -2,7 +2,7 @@
 
 use mamba_rl_envs::{EnvArgs, EnvSpec, Space};
 
-use super::{Config, ReplayLayout, RewardScale, Suggested};
+use super::{Auto, Config, ReplayLayout, RewardScale, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -16,7 +16,7 @@ impl Config {
     /// registered one, the agent follows the action space, the device becomes a concrete one. Ends with a validation.
     ///
     /// # Errors
-    /// `Usage` for a task with continuous actions; otherwise as [`Config::validate`].
+    /// `Usage` for a task whose actions do not suit the agent; otherwise as [`Config::validate`].
     pub fn resolve(&mut self, spec: &EnvSpec) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         self.env.id.clone_from(&spec.id);
@@ -39,15 +39,26 @@ impl Config {
     }
 
     fn resolve_agent(&mut self, spec: &EnvSpec) -> Result<()> {
-        if !matches!(spec.action_space, Space::Discrete(_) | Space::MultiDiscrete(_)) {
+        let fitting = match &spec.action_space {
+            Space::Discrete(_) | Space::MultiDiscrete(_) => "r2d2",
+            Space::Box { .. } => "rsac",
+            Space::Tuple(_) => {
+                let (id, space) = (&spec.id, &spec.action_space);
+                let problem = format!("task {id} has actions in {space}; agents act in Discrete, MultiDiscrete or Box");
+                return Err(Error::Usage(problem));
+            }
+        };
+        if self.agent.name == "auto" {
+            self.agent.name = fitting.into();
+        }
+        if self.agent.name != fitting {
             return Err(Error::Usage(format!(
-                "task {} has actions in {}, which needs rsac, which this version does not have; choose a task with \
-                 discrete actions (`mamba-rl envs` lists them)",
-                spec.id, spec.action_space
+                "task {} has actions in {}, which need agent {fitting}, but `agent.name` is {}",
+                spec.id, spec.action_space, self.agent.name
             )));
         }
-        if self.agent.name == "auto" {
-            self.agent.name = "r2d2".into();
+        if fitting == "rsac" {
+            self.agent.target_entropy = Auto::Value(self.target_entropy(spec.action_space.flat_len()));
         }
         Ok(())
     }
@@ -69,6 +80,7 @@ impl Config {
     fn resolve_learner(&mut self, spec: &EnvSpec, lines: &mut Vec<String>) {
         let long = self.replay.layout == ReplayLayout::Episode && spec.max_steps.is_some_and(|t| t > 400);
         let suggests = spec.suggested_gamma.is_some();
+        let soft = self.agent.name == "rsac";
         let l = &mut self.learner;
         if matches!(l.gamma, Suggested::Word(_)) {
             let value = spec.suggested_gamma.unwrap_or(GAMMA);
@@ -77,9 +89,9 @@ impl Config {
         }
         let why = if suggests { "as the task suggests a discount" } else { "as the task suggests no discount" };
         if matches!(l.n_step, Suggested::Word(_)) {
-            let value = if suggests { 1 } else { 5 }.min(l.length);
+            let value = if suggests || soft { 1 } else { 5 }.min(l.length);
             l.n_step = Suggested::Value(value);
-            lines.push(format!("n_step {value} ({why})"));
+            lines.push(format!("n_step {value} ({})", if soft { "agent rsac" } else { why }));
         }
         if matches!(l.lr_backbone, Suggested::Word(_)) {
             let value = if suggests { 3e-3 } else { 1e-3 };
@@ -99,6 +111,14 @@ impl Config {
                 let unit = (spec.unit_reward * 1e6).round() / 1e6;
                 lines.push(format!("reward_scale {} (1 / the task's unit reward {unit})", (value * 1e6).round() / 1e6));
             }
+        }
+    }
+
+    /// Entropy that the temperature of `rsac` is tuned to, for actions of so many components.
+    pub fn target_entropy(&self, components: usize) -> f64 {
+        match self.agent.target_entropy {
+            Auto::Value(h) => h,
+            Auto::Word(_) => -(components as f64),
         }
     }
 

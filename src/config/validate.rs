@@ -1,7 +1,7 @@
 //! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
 //! Every message names the keys involved, what was found and what was expected.
 
-use super::{Config, ReplayLayout, RotateKind, Suggested};
+use super::{Config, CriticKind, ReplayLayout, RotateKind, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -48,6 +48,24 @@ impl Config {
                 l.target_tau, l.target_period
             );
             return Err(Error::config("learner.target_tau", problem));
+        }
+        if l.atom_min >= l.atom_max {
+            let problem =
+                format!("{} is not below `learner.atom_max` {}; expected atom_min < atom_max", l.atom_min, l.atom_max);
+            return Err(Error::config("learner.atom_min", problem));
+        }
+        if l.critic == CriticKind::C51 && l.rescaling > 0.0 {
+            let problem = format!(
+                "is \"c51\", whose mass moves along a straight line, but `learner.rescaling` is {}; expected 0, or critic \
+                 \"two-hot\"",
+                l.rescaling
+            );
+            return Err(Error::config("learner.critic", problem));
+        }
+        if l.critic != CriticKind::Expected && self.agent.name == "rsac" {
+            let problem = "predicts a distribution, but the critics of `agent.name` \"rsac\" predict expected returns; expected \
+                           \"expected\"";
+            return Err(Error::config("learner.critic", problem));
         }
         let bootstraps = !matches!(l.gamma, Suggested::Value(0.0));
         if l.target_tau == 0.0 && l.target_period == 0 && bootstraps {
@@ -140,13 +158,18 @@ impl Config {
             );
             return Err(Error::config("actor.threads", problem));
         }
-        if self.agent.name == "rsac" {
-            let problem = "agent `rsac` (`agent.name`) is not available yet in this version; use --agent r2d2 on a task \
-                           with discrete actions (`mamba-rl envs` lists them)";
-            return Err(Error::Usage(problem.into()));
+        if self.agent.name == "rsac" && self.network.head_hidden == 0 {
+            let problem = "is 0, but the critics of `agent.name` \"rsac\" are linear in the action then, so that its best \
+                           action would always be a bound; expected at least 1";
+            return Err(Error::config("network.head_hidden", problem));
         }
         let device = Choice::new(&t.device)?;
         device.check()?;
+        if t.precision == "f16" && self.agent.name == "rsac" {
+            let problem =
+                "is \"f16\", but agent \"rsac\" has no loss scale, so that small gradients would be lost; use bf16 or f32";
+            return Err(Error::config("train.precision", problem));
+        }
         if t.precision != "f32" && device == Choice::Cpu {
             let problem = format!(
                 "is \"{}\", but `train.device` \"{}\" runs on the CPU, which computes in f32; use --precision f32",

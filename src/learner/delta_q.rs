@@ -2,15 +2,16 @@
 //! from the episode's own beginning with today's weights; the mean over the last learnt step of each window.
 //! Source: R2D2 (Kapturowski et al., 2019), Sec. 3, Eq. 2.
 
-use super::r2d2::R2d2;
 use crate::error::{Error, Result};
-use crate::ops::Backend;
 use crate::replay::SequenceBatch;
 
+/// Q-values of a batch and L, and how many there are per slot: ((Q [B, L, width], L), width).
+pub(super) type Values = ((Vec<f32>, usize), usize);
+
 /// `windows` and `prefixes` hold the same windows row by row; a prefix runs from the episode's first step and ends at the
-/// same observation. None where there is no row.
-pub(super) fn delta_q<D: Backend>(
-    learner: &mut R2d2<D>,
+/// same observation. None where there is no row. `values` computes with today's weights.
+pub(super) fn delta_q(
+    values: &mut dyn FnMut(&SequenceBatch) -> Result<Values>,
     windows: &SequenceBatch,
     prefixes: &SequenceBatch,
 ) -> Result<Option<f64>> {
@@ -18,8 +19,8 @@ pub(super) fn delta_q<D: Backend>(
         let (want, got) = (windows.batch, prefixes.batch);
         return Err(Error::Shape { op: "delta_q", arg: "prefixes", shape: "[rows]".into(), want, got });
     }
-    let stored = last_q(learner, windows)?;
-    let replayed = last_q(learner, prefixes)?;
+    let stored = last_q(values, windows)?;
+    let replayed = last_q(values, prefixes)?;
     let (mut sum, mut n) = (0.0, 0usize);
     for pair in stored.iter().zip(&replayed) {
         let (Some(stored), Some(replayed)) = pair else { continue };
@@ -34,9 +35,11 @@ pub(super) fn delta_q<D: Backend>(
 }
 
 /// Q-values at the last learnt step of each row.
-fn last_q<D: Backend>(learner: &mut R2d2<D>, batch: &SequenceBatch) -> Result<Vec<Option<Vec<f32>>>> {
-    let (q, len) = learner.q_values(batch)?;
-    let a = learner.network().actions();
+fn last_q(
+    values: &mut dyn FnMut(&SequenceBatch) -> Result<Values>,
+    batch: &SequenceBatch,
+) -> Result<Vec<Option<Vec<f32>>>> {
+    let ((q, len), a) = values(batch)?;
     let learnt = |row: usize, t: usize| {
         let at = (batch.burn_in + t) * batch.batch + row;
         batch.valid[at] != 0 && batch.learn[at] != 0

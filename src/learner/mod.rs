@@ -1,16 +1,23 @@
-//! Learners: from a batch of stored sequences to one update and new priorities. [`R2d2`] reads as the paper's algorithm;
-//! `burn_in`, `target_network` and `shards` are its steps.
+//! Learners: from a batch of stored sequences to one update and new priorities. [`R2d2`] and [`Rsac`] read as the papers'
+//! algorithms; `burn_in`, `target_network` and `shards` are their steps.
 
 mod burn_in;
 mod delta_q;
 mod loss_scale;
 mod r2d2;
+mod rows;
+mod rsac;
 mod shards;
+mod slots;
+mod soft_shard;
+mod soft_td;
 mod target_network;
 mod td;
+mod td_distribution;
 
 pub use loss_scale::LossScale;
 pub use r2d2::{R2d2, R2d2Config};
+pub use rsac::{Rsac, RsacConfig};
 pub use target_network::TargetUpdate;
 
 use crate::error::Result;
@@ -30,6 +37,19 @@ pub struct Update {
     pub learnt: usize,
     /// The gradient was not finite: nothing was changed.
     pub skipped: bool,
+    /// The policy's part, for agents that learn one.
+    pub policy: Option<PolicyUpdate>,
+}
+
+/// What one update did to a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PolicyUpdate {
+    /// Mean of α log π(a) − min Q(a) over learnt steps, importance weights included.
+    pub loss: f64,
+    /// Mean of −log π(a) over learnt steps, in nats of an action in [−1, 1].
+    pub entropy: f64,
+    /// α before the update.
+    pub temperature: f64,
 }
 
 /// Weights, target weights and moments on the host, `[parameters]` each.
@@ -49,6 +69,20 @@ pub struct LearnerState {
     pub skipped: u64,
     /// Where the device has one; the default where a run goes on with f16 that did not begin with it.
     pub loss_scale: Option<LossScale>,
+}
+
+impl LearnerState {
+    /// Error unless all four have `n` numbers.
+    fn check(&self, n: usize) -> Result<()> {
+        let parts = [("params", &self.params), ("target", &self.target), ("m", &self.m), ("v", &self.v)];
+        match parts.into_iter().find(|(_, part)| part.len() != n) {
+            None => Ok(()),
+            Some((arg, part)) => {
+                let (shape, got) = ("[parameters]".into(), part.len());
+                Err(crate::Error::Shape { op: "restore", arg, shape, want: n, got })
+            }
+        }
+    }
 }
 
 /// What the training loop needs from an agent's learner.

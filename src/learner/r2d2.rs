@@ -13,9 +13,11 @@
 
 use rayon::prelude::*;
 
+use super::rows::{Reading, learnt_steps};
 use super::shards::Shard;
 use super::target_network::{self, TargetUpdate};
 use super::td::{ShardQ, TdConfig};
+use super::td_distribution::ShardNumbers;
 use super::{Learner, LearnerState, LossScale, Update, burn_in};
 use crate::backbone::SeqShape;
 use crate::device::{Kind, Precision, View, ViewMut};
@@ -200,8 +202,7 @@ impl<D: Backend> R2d2<D> {
         let (mut a, mut b) = (vec![0.0; batch.batch * n], vec![0.0; batch.batch * n]);
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            let late = burn_in::late_starts(s, batch);
-            burn_in::burn_in(&self.dev, &self.net, [&self.online, &self.target], s, batch, &late)?;
+            burn_in::burn_in(&self.dev, &self.net, [&self.online, &self.target], s, batch)?;
             for (i, row) in s.rows.clone().enumerate() {
                 let at = row * n..(row + 1) * n;
                 s.online_state.read_row(&self.dev, self.net.state_layout(), i, &mut a[at.clone()])?;
@@ -254,10 +255,9 @@ impl<D: Backend> R2d2<D> {
             n_step: c.n_step,
             rescaling: c.rescaling,
             double_q: c.double_q,
-            truncation_is_terminal: c.truncation_is_terminal,
+            reading: Reading { truncation_is_terminal: c.truncation_is_terminal, reward_scale: c.reward_scale },
             loss: c.loss,
             eta: c.eta,
-            reward_scale: c.reward_scale,
         }
     }
 
@@ -275,7 +275,15 @@ impl<D: Backend> R2d2<D> {
         let q =
             ShardQ { online: &host.q_online, target: &host.q_target, actions: net.actions(), rows: shard.rows.clone() };
         // L4 to L6, L9
-        shard.td.run(self.td_config(), batch, n_learnt, q, &mut host.g_q, &join)?;
+        let (config, g_q) = (self.td_config(), &mut host.g_q);
+        match net.critic().prediction() {
+            None => shard.td.run(config, batch, n_learnt, q, g_q, &join)?,
+            Some(prediction) => {
+                let (online, target) = (&host.numbers_online[..], &host.numbers_target[..]);
+                let numbers = ShardNumbers { online, target, n: net.critic().numbers(), prediction };
+                shard.td.run_distribution(config, batch, n_learnt, q, numbers, g_q, &join)?;
+            }
+        }
         if self.scaled_by != 1.0 {
             host.g_q.iter_mut().for_each(|g| *g *= self.scaled_by);
         }
@@ -330,14 +338,13 @@ fn unroll<D: Backend>(
     shard: &mut Shard<D>,
     batch: &SequenceBatch,
 ) -> Result<()> {
-    let late = burn_in::late_starts(shard, batch);
     let work = |shard: &mut Shard<D>| {
-        burn_in::burn_in(dev, net, [online, target], shard, batch, &late)?; // L2
+        burn_in::burn_in(dev, net, [online, target], shard, batch)?; // L2
         let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
         net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
         net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)
     };
-    if late.is_empty() {
+    if burn_in::in_one_piece(shard.rows.clone(), shard.burn_in, batch) {
         let (mut recording, key) = (std::mem::take(&mut shard.unrolling), shard.key());
         let done = dev.repeat(&mut recording, key, || work(shard));
         shard.unrolling = recording;
@@ -345,13 +352,25 @@ fn unroll<D: Backend>(
     } else {
         work(shard)?; // states are put in on the way
     }
-    let n = (shard.slots_n - shard.burn_in) * shard.rows.len() * net.actions();
+    let rows = (shard.slots_n - shard.burn_in) * shard.rows.len();
+    let (n, wide) = (rows * net.actions(), rows * net.d_output());
     let host = &mut shard.host;
-    for q in [&mut host.q_online, &mut host.q_target, &mut host.g_q] {
+    host.g_q.resize(wide, 0.0);
+    let sides = [
+        (&shard.online.q, &mut host.q_online, &mut host.numbers_online),
+        (&shard.target.q, &mut host.q_target, &mut host.numbers_target),
+    ];
+    for (from, q, numbers) in sides {
         q.resize(n, 0.0);
+        if n == wide {
+            dev.download(View::new(from, 0, n), q)?;
+            continue;
+        }
+        numbers.resize(wide, 0.0);
+        dev.download(View::new(from, 0, wide), numbers)?;
+        net.critic().expected(numbers, net.actions(), q);
     }
-    dev.download(View::new(&shard.online.q, 0, n), &mut host.q_online)?;
-    dev.download(View::new(&shard.target.q, 0, n), &mut host.q_target)
+    Ok(())
 }
 
 /// L7a  gradient of one shard.
@@ -364,9 +383,7 @@ fn backward<D: Backend>(dev: &D, net: &QNetwork<D>, online: &Params<D>, shard: &
 impl<D: Backend> Learner for R2d2<D> {
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         self.make_room(batch)?;
-        let learnt = |at: &usize| batch.valid[*at] != 0 && batch.learn[*at] != 0;
-        let first = batch.burn_in * batch.batch;
-        let n_learnt = (first..batch.slots * batch.batch).filter(learnt).count();
+        let n_learnt = learnt_steps(batch);
         self.scaled_by = self.loss_scale.map_or(1.0, |s| s.scale);
         let mut shards = std::mem::take(&mut self.shards);
         let this = &*self;
@@ -439,18 +456,8 @@ impl<D: Backend> Learner for R2d2<D> {
 
     fn restore(&mut self, state: &LearnerState) -> Result<()> {
         let n = self.net.layout().len();
+        state.check(n)?;
         let parts = [&state.params, &state.target, &state.m, &state.v];
-        for (arg, part) in ["params", "target", "m", "v"].into_iter().zip(parts) {
-            if part.len() != n {
-                return Err(Error::Shape {
-                    op: "restore",
-                    arg,
-                    shape: "[parameters]".into(),
-                    want: n,
-                    got: part.len(),
-                });
-            }
-        }
         let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];
         for (to, from) in to.into_iter().zip(parts) {
             self.dev.upload(from, ViewMut::new(to, 0, n))?;
@@ -462,6 +469,7 @@ impl<D: Backend> Learner for R2d2<D> {
     }
 
     fn delta_q(&mut self, windows: &SequenceBatch, prefixes: &SequenceBatch) -> Result<Option<f64>> {
-        super::delta_q::delta_q(self, windows, prefixes)
+        let actions = self.net.actions();
+        super::delta_q::delta_q(&mut |batch| Ok((self.q_values(batch)?, actions)), windows, prefixes)
     }
 }

@@ -2,46 +2,24 @@
 //! scratch and gradient. One thread runs one shard; gradients are added in shard order, so bits depend on the number of
 //! shards and not on the number of threads.
 
-use mamba_rl_envs::{ActionRef, ObsRef};
-
-use crate::backbone::{SeqShape, Sequence, State};
-use crate::device::{Device, Key, Kind, View, ViewMut};
+use super::slots::Slots;
+use crate::backbone::{SeqShape, State};
+use crate::device::{Key, Kind};
 use crate::error::Result;
-use crate::network::{InputLayout, Previous, QNetwork, Workspace};
+use crate::network::{InputLayout, QNetwork, Workspace};
 use crate::ops::Backend;
-use crate::replay::{ActionSlice, ObsSlice, SequenceBatch};
-
-/// Inputs of a shard on the device, time-major.
-pub(super) struct Slots<D: Device> {
-    batch: usize,
-    d_input: usize,
-    x: D::Tensor,
-    reset: D::Mask,
-    valid: D::Mask,
-}
-
-impl<D: Device> Slots<D> {
-    /// Slots [from, to) of all rows.
-    pub fn sequence(&self, from: usize, to: usize) -> Sequence<'_, D> {
-        let (b, n) = (self.batch, to - from);
-        Sequence {
-            shape: SeqShape { time: n, batch: b },
-            x: View::new(&self.x, from * b * self.d_input, n * b * self.d_input),
-            reset: Some(View::new(&self.reset, from * b, n * b)),
-            valid: Some(View::new(&self.valid, from * b, n * b)),
-        }
-    }
-}
+use crate::replay::SequenceBatch;
 
 /// Host side of a shard, reused.
 #[derive(Default)]
 pub(super) struct Host {
-    features: Vec<f32>,
-    reset: Vec<u8>,
-    valid: Vec<u8>,
-    /// Q of both networks, [L, B, A] for the L unrolled slots.
+    /// Expected returns by both networks, [L, B, A] for the L unrolled slots.
     pub q_online: Vec<f32>,
     pub q_target: Vec<f32>,
+    /// The numbers of a distributional critic, [L, B, N, A]; else empty.
+    pub numbers_online: Vec<f32>,
+    pub numbers_target: Vec<f32>,
+    /// Gradient of what the networks gave, [L, B, N, A].
     pub g_q: Vec<f32>,
     spare: Vec<f32>,
 }
@@ -72,19 +50,13 @@ pub(super) struct Shard<D: Backend> {
 impl<D: Backend> Shard<D> {
     /// Buffers for these rows and at most `slots` slots.
     pub fn new(dev: &D, net: &QNetwork<D>, rows: std::ops::Range<usize>, slots: usize) -> Result<Self> {
-        let (b, d) = (rows.len(), net.d_input());
+        let b = rows.len();
         let shape = SeqShape { time: slots, batch: b };
         Ok(Shard {
             rows,
             slots_n: slots,
             burn_in: 0,
-            slots: Slots {
-                batch: b,
-                d_input: d,
-                x: dev.zeros((shape.rows() * d).max(1), Kind::Full)?,
-                reset: dev.zero_mask(shape.rows())?,
-                valid: dev.zero_mask(shape.rows())?,
-            },
+            slots: Slots::new(dev, shape, net.d_input())?,
             online_state: net.zero_state(dev, b)?,
             target_state: net.zero_state(dev, b)?,
             online: net.workspace(dev, shape, true)?,
@@ -107,32 +79,8 @@ impl<D: Backend> Shard<D> {
         batch: &SequenceBatch,
         scale: f32,
     ) -> Result<()> {
-        let (b, d, s) = (self.rows.len(), net.d_input(), batch.slots);
-        (self.slots_n, self.burn_in) = (s, batch.burn_in);
-        let host = &mut self.host;
-        host.features.clear();
-        host.features.resize(s * b * d, 0.0);
-        host.reset.clear();
-        host.valid.clear();
-        for t in 0..s {
-            for (i, row) in self.rows.clone().enumerate() {
-                let at = t * batch.batch + row;
-                host.reset.push(batch.reset[at]);
-                host.valid.push(batch.valid_obs[at]);
-                if batch.valid_obs[at] == 0 {
-                    continue;
-                }
-                let previous = (batch.has_prev[at] != 0).then(|| Previous {
-                    action: action_ref(batch.prev_action_row(at)),
-                    reward: batch.prev_reward[at] * scale,
-                });
-                let out = &mut host.features[(t * b + i) * d..][..d];
-                input.write(obs_ref(batch.obs_row(at)), previous, previous.is_none(), out)?;
-            }
-        }
-        dev.upload(&host.features, ViewMut::new(&mut self.slots.x, 0, s * b * d))?;
-        dev.upload_mask(&host.reset, &mut self.slots.reset)?;
-        dev.upload_mask(&host.valid, &mut self.slots.valid)?;
+        (self.slots_n, self.burn_in) = (batch.slots, batch.burn_in);
+        self.slots.load(dev, input, batch, self.rows.clone(), scale)?;
         let n = crate::backbone::state_len(net.state_layout());
         let rows = self.rows.clone().map(|row| &batch.state[row * n..(row + 1) * n]);
         self.online_state.write_rows(dev, net.state_layout(), rows.clone(), &mut self.host.spare)?;
@@ -155,22 +103,5 @@ impl<D: Backend> Shard<D> {
         let state = &batch.state[row * n..(row + 1) * n];
         self.online_state.write_row(dev, net.state_layout(), i, state)?;
         self.target_state.write_row(dev, net.state_layout(), i, state)
-    }
-}
-
-/// Replay's rows as the environments' rows: the same numbers under another name.
-pub(crate) fn obs_ref(row: ObsSlice<'_>) -> ObsRef<'_> {
-    match row {
-        ObsSlice::U8(v) => ObsRef::U8(v),
-        ObsSlice::I32(v) => ObsRef::I32(v),
-        ObsSlice::F32(v) => ObsRef::F32(v),
-    }
-}
-
-/// As [`obs_ref`], for actions.
-pub(crate) fn action_ref(row: ActionSlice<'_>) -> ActionRef<'_> {
-    match row {
-        ActionSlice::Discrete(v) => ActionRef::Discrete(v),
-        ActionSlice::Continuous(v) => ActionRef::Continuous(v),
     }
 }

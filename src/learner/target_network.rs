@@ -33,3 +33,10 @@ pub(super) fn follow<D: Backend>(
         TargetUpdate::Hard(_) => Ok(()),
     }
 }
+
+/// A flat buffer of `n` numbers on the host.
+pub(super) fn to_host<D: Backend>(dev: &D, from: &D::Tensor, n: usize) -> Result<Vec<f32>> {
+    let mut out = vec![0.0; n];
+    dev.download(View::new(from, 0, n), &mut out)?;
+    Ok(out)
+}

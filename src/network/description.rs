@@ -6,10 +6,15 @@ use std::path::Path;
 use mamba_rl_envs::{EnvSpec, Space};
 use serde::{Deserialize, Serialize};
 
-use super::{DuelingHead, Encoder, InputLayout, MlpEncoder, QNetwork};
+use super::{
+    ActionBounds, ActorCritic, ActorCriticParts, Critic, DuelingHead, Encoder, InputLayout, MlpEncoder, Policy,
+    QNetwork, TrunkParts,
+};
 use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
 use crate::checkpoint::{HfConfig, huggingface_config};
-use crate::config::{BackboneSection, Config, InputSection, NetworkSection, RotateKind, Suggested};
+use crate::config::{
+    BackboneSection, Config, CriticKind, InputSection, LearnerSection, NetworkSection, RotateKind, Suggested,
+};
 use crate::error::{Error, Result};
 use crate::ops::Backend;
 
@@ -18,12 +23,32 @@ const KEY: &str = "mamba_rl";
 /// `model_type` of a body with a rotating state: no model type of others.
 const ROTATING_TYPE: &str = "mamba_rl_rotating";
 
+/// A distributional critic in words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CriticDescription {
+    /// What its numbers mean.
+    pub kind: CriticKind,
+    /// Numbers per action.
+    pub atoms: usize,
+    /// Lowest atom of a support.
+    pub atom_min: f64,
+    /// Highest atom.
+    pub atom_max: f64,
+}
+
 /// A network in words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Agent, such as `r2d2`.
+    /// Agent: `r2d2` or `rsac`.
     pub agent: String,
+    /// Does the actor of `rsac` read the critics' trunk?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared_encoder: bool,
+    /// What the head of `r2d2` predicts; None: the expected return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critic: Option<CriticDescription>,
     /// Registered id of the task.
     pub env: String,
     /// Were the published tables' rules on?
@@ -46,11 +71,21 @@ pub struct Description {
     pub episodes_per_trial: usize,
 }
 
+impl CriticDescription {
+    /// Of a config; None for expected returns.
+    fn new(config: &Config) -> Option<Self> {
+        let LearnerSection { critic: kind, atoms, atom_min, atom_max, .. } = config.learner;
+        (kind != CriticKind::Expected).then_some(CriticDescription { kind, atoms, atom_min, atom_max })
+    }
+}
+
 impl Description {
     /// Of the network that a resolved config asks for on a task.
     pub fn new(config: &Config, spec: &EnvSpec) -> Self {
         Description {
             agent: config.agent.name.clone(),
+            shared_encoder: config.agent.shared_encoder,
+            critic: CriticDescription::new(config),
             env: spec.id.clone(),
             legacy: config.env.legacy,
             env_args: serde_json::to_value(&config.env.args).unwrap_or_default(),
@@ -184,16 +219,53 @@ impl Description {
         })
     }
 
-    /// The network on a device, its parameters not yet drawn.
+    fn trunk<D: Backend>(&self) -> Result<TrunkParts<D>> {
+        let (d_input, hidden) = (self.input().len(), self.network.encoder_hidden);
+        let encoder = (hidden > 0).then(|| Box::new(MlpEncoder::new(d_input, hidden)) as Box<dyn Encoder<D>>);
+        Ok((encoder, backbone::build::<D>(&self.backbone(if hidden > 0 { hidden } else { d_input })?)?))
+    }
+
+    /// The Q-network of `r2d2` on a device, its parameters not yet drawn.
     ///
     /// # Errors
-    /// `Config` naming the field.
+    /// `Config` naming the field; `Usage` where actions are not discrete.
     pub fn build<D: Backend>(&self) -> Result<QNetwork<D>> {
-        let d_input = self.input().len();
-        let hidden = self.network.encoder_hidden;
-        let encoder = (hidden > 0).then(|| Box::new(MlpEncoder::new(d_input, hidden)) as Box<dyn Encoder<D>>);
-        let backbone = backbone::build::<D>(&self.backbone(if hidden > 0 { hidden } else { d_input })?)?;
+        let (encoder, backbone) = self.trunk::<D>()?;
         let head = DuelingHead::new(backbone.d_output(), self.network.head_hidden, self.actions()?);
-        QNetwork::new(d_input, encoder, backbone, head)
+        let critic = self
+            .critic
+            .as_ref()
+            .map_or(Critic::Expected, |c| Critic::new(c.kind, c.atoms, (c.atom_min as f32, c.atom_max as f32)));
+        let head = head.predicting(critic);
+        QNetwork::new(self.input().len(), encoder, backbone, head)
+    }
+
+    /// The networks of `rsac` on a device, their parameters not yet drawn; the temperature starts at `temperature`, which a
+    /// trained one has in its weights.
+    ///
+    /// # Errors
+    /// `Config` naming the field; `Usage` where actions are not continuous with bounds.
+    pub fn build_actor_critic<D: Backend>(&self, temperature: f32) -> Result<ActorCritic<D>> {
+        let actor = if self.shared_encoder { None } else { Some(self.trunk::<D>()?) };
+        ActorCritic::new(ActorCriticParts {
+            d_input: self.input().len(),
+            critic: self.trunk::<D>()?,
+            actor,
+            head_hidden: self.network.head_hidden,
+            actions: ActionBounds::new(&self.action_space)?.len(),
+            temperature,
+        })
+    }
+
+    /// What acts, of whichever agent.
+    ///
+    /// # Errors
+    /// As [`Description::build`] and [`Description::build_actor_critic`]; `Config` for an unknown agent.
+    pub fn build_policy<D: Backend>(&self) -> Result<Box<dyn Policy<D>>> {
+        match self.agent.as_str() {
+            "r2d2" => Ok(Box::new(self.build::<D>()?)),
+            "rsac" => Ok(Box::new(self.build_actor_critic::<D>(1.0)?)),
+            other => Err(Error::config("agent.name", format!("is `{other}`, expected r2d2 or rsac"))),
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Dueling head on the backbone's features: hidden = ReLU(W f + b) (or f itself), value and advantage are linear in it,
-//! q = value + advantage − mean(advantage). Source: Wang et al., 2016.
+//! q = value + advantage − mean(advantage). A distributional critic has N numbers per action, each combined like that.
+//! Source: Wang et al., 2016.
 
+use super::Critic;
 use crate::backbone::Part;
 use crate::device::{Kind, Slot, View, ViewMut};
 use crate::error::Result;
@@ -21,6 +23,7 @@ pub struct DuelingHead {
     d_input: usize,
     hidden: usize,
     actions: usize,
+    critic: Critic,
     hidden_w: Slot,
     hidden_b: Slot,
     value_w: Slot,
@@ -37,6 +40,7 @@ impl DuelingHead {
             d_input,
             hidden,
             actions,
+            critic: Critic::Expected,
             hidden_w: none,
             hidden_b: none,
             value_w: none,
@@ -46,9 +50,24 @@ impl DuelingHead {
         }
     }
 
+    /// The same head for another prediction of the return.
+    pub fn predicting(self, critic: Critic) -> Self {
+        DuelingHead { critic, ..self }
+    }
+
     /// Actions.
     pub fn actions(&self) -> usize {
         self.actions
+    }
+
+    /// What is predicted.
+    pub fn critic(&self) -> &Critic {
+        &self.critic
+    }
+
+    /// Numbers of a step, N · actions.
+    pub fn d_output(&self) -> usize {
+        self.critic.numbers() * self.actions
     }
 
     /// Parameters, named under `head.`; PyTorch's default uniform start.
@@ -62,8 +81,8 @@ impl DuelingHead {
         if self.hidden > 0 {
             linear("hidden", self.d_input, self.hidden);
         }
-        linear("value", self.width(), 1);
-        linear("advantage", self.width(), self.actions);
+        linear("value", self.width(), self.critic.numbers());
+        linear("advantage", self.width(), self.d_output());
         specs
     }
 
@@ -89,12 +108,12 @@ impl DuelingHead {
         let part = |name: &str, len: usize| Part::new(format!("head.{name}"), len, Kind::Full);
         vec![
             part("hidden", rows * self.hidden),
-            part("value", rows),
-            part("advantage", rows * self.actions),
+            part("value", rows * self.critic.numbers()),
+            part("advantage", rows * self.d_output()),
             part("g_hidden", back * self.width()),
             part("g_second", back * self.width()),
-            part("g_value", back),
-            part("g_advantage", back * self.actions),
+            part("g_value", back * self.critic.numbers()),
+            part("g_advantage", back * self.d_output()),
         ]
     }
 
@@ -102,7 +121,7 @@ impl DuelingHead {
         if self.hidden > 0 { self.hidden } else { self.d_input }
     }
 
-    /// q [rows, actions] from features [rows, d_input].
+    /// q [rows, N, actions] from features [rows, d_input].
     ///
     /// # Errors
     /// Device errors.
@@ -126,14 +145,15 @@ impl DuelingHead {
         let x = if self.hidden > 0 { View::new(&*hidden, 0, n_hidden) } else { features };
         let shape = |d_out| LinearShape { rows, d_in: self.width(), d_out };
         let input = LinearIn { x, w: params.view(self.value_w), b: Some(params.view(self.value_b)) };
-        dev.linear(shape(1), input, ViewMut::new(value, 0, rows), false)?;
+        let (n, n_adv) = (rows * self.critic.numbers(), rows * self.d_output());
+        dev.linear(shape(self.critic.numbers()), input, ViewMut::new(value, 0, n), false)?;
         let input = LinearIn { x, w: params.view(self.advantage_w), b: Some(params.view(self.advantage_b)) };
-        dev.linear(shape(self.actions), input, ViewMut::new(advantage, 0, rows * self.actions), false)?;
-        let advantage = View::new(&*advantage, 0, rows * self.actions);
-        dev.dueling(rows, self.actions, View::new(&*value, 0, rows), advantage, q)
+        dev.linear(shape(self.d_output()), input, ViewMut::new(advantage, 0, n_adv), false)?;
+        let advantage = View::new(&*advantage, 0, n_adv);
+        dev.dueling(n, self.actions, View::new(&*value, 0, n), advantage, q)
     }
 
-    /// Parameter gradients (added) and g_features [rows, d_input] (overwritten) from g_q [rows, actions].
+    /// Parameter gradients (added) and g_features [rows, d_input] (overwritten) from g_q [rows, N, actions].
     ///
     /// # Errors
     /// Device errors.
@@ -155,20 +175,21 @@ impl DuelingHead {
         else {
             return Err(no_memory(found));
         };
-        let (n_hidden, n_adv, n_width) = (rows * self.hidden, rows * self.actions, rows * self.width());
-        let (to_value, to_adv) = (ViewMut::new(g_value, 0, rows), ViewMut::new(g_advantage, 0, n_adv));
-        dev.dueling_bwd(rows, self.actions, g_q, to_value, to_adv)?;
+        let (n_hidden, n_adv, n_width) = (rows * self.hidden, rows * self.d_output(), rows * self.width());
+        let n = rows * self.critic.numbers();
+        let (to_value, to_adv) = (ViewMut::new(g_value, 0, n), ViewMut::new(g_advantage, 0, n_adv));
+        dev.dueling_bwd(n, self.actions, g_q, to_value, to_adv)?;
         let x = if self.hidden > 0 { View::new(&*hidden, 0, n_hidden) } else { features };
         let shape = |d_out| LinearShape { rows, d_in: self.width(), d_out };
         let back = |d_out, w: Slot, b: Slot, g_y, g_x, g_params: &mut D::Tensor| {
             let input = LinearIn { x, w: params.view(w), b: Some(params.view(b)) };
             dev.linear_bwd(shape(d_out), input, LinearGrad { g_y, g_x: Some(g_x), g_params, w, b: Some(b) })
         };
-        let g_v = View::new(&*g_value, 0, rows);
-        back(1, self.value_w, self.value_b, g_v, ViewMut::new(g_second, 0, n_width), g_params)?;
+        let g_v = View::new(&*g_value, 0, n);
+        back(self.critic.numbers(), self.value_w, self.value_b, g_v, ViewMut::new(g_second, 0, n_width), g_params)?;
         let g_a = View::new(&*g_advantage, 0, n_adv);
         let to = if self.hidden > 0 { ViewMut::new(g_hidden, 0, n_width) } else { g_features.again() };
-        back(self.actions, self.advantage_w, self.advantage_b, g_a, to, g_params)?;
+        back(self.d_output(), self.advantage_w, self.advantage_b, g_a, to, g_params)?;
         let second = View::new(&*g_second, 0, n_width);
         if self.hidden == 0 {
             return dev.add_assign(second, g_features);

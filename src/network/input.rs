@@ -1,11 +1,13 @@
-//! What goes into the network at a step: observation | one-hot previous action (a block per component) | previous reward
-//! as the learner sees it | is-first flag. At an episode's first step previous action and reward are zero and the flag is 1,
-//! which separates "the previous action was 0" from "there was none" (POPGym's wrappers do the same).
+//! What goes into the network at a step: observation | previous action (one-hot, a block per component; of a `Box` a number
+//! in [−1, 1] per component) | previous reward as the learner sees it | is-first flag. At an episode's first step previous
+//! action and reward are zero and the flag is 1, which separates "the previous action was 0" from "there was none" (POPGym's
+//! wrappers do the same).
 
 use mamba_rl_envs::{ActionRef, ObsRef, Space, write_features};
 
+use super::ActionBounds;
 use crate::config::InputSection;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The step before, where there is one in the same episode.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +26,8 @@ pub struct InputLayout {
     input: InputSection,
     d_observation: usize,
     d_action: usize,
+    /// Of a `Box` of actions.
+    bounds: Option<ActionBounds>,
 }
 
 impl InputLayout {
@@ -32,6 +36,7 @@ impl InputLayout {
         InputLayout {
             d_observation: observation.onehot_len(),
             d_action: action.onehot_len(),
+            bounds: ActionBounds::new(action).ok(),
             observation: observation.clone(),
             action: action.clone(),
             input: input.clone(),
@@ -89,7 +94,13 @@ impl InputLayout {
                         offset += part.features();
                     });
                 }
-                Some(ActionRef::Continuous(values)) => block.copy_from_slice(values),
+                Some(ActionRef::Continuous(values)) => match &self.bounds {
+                    Some(bounds) => bounds.from_env(values, block)?,
+                    None => {
+                        let problem = format!("the previous action {values:?} is not in {}", self.action);
+                        return Err(Error::Usage(problem));
+                    }
+                },
                 None => {}
             }
             at = self.d_action;

@@ -2,19 +2,32 @@
 //! rows with carried state, [`Session`] for one.
 
 mod actions;
+mod actor_critic;
+mod critic;
+mod critic_head;
 mod description;
 mod encoder;
 mod head;
 mod input;
+mod layer;
+mod policy;
+mod policy_head;
 mod q_network;
 mod session;
 mod stepper;
+mod trunk;
 
-pub use actions::{join_action, split_action};
-pub use description::Description;
+pub(crate) use actions::no_legal;
+pub use actions::{ActionBounds, Actions, join_action, split_action};
+pub(crate) use actor_critic::{AcState, Online, Owner, Target};
+pub use actor_critic::{ActorCritic, ActorCriticParts, TrunkParts};
+pub use critic::Critic;
+pub use description::{CriticDescription, Description};
 pub use encoder::{Encoder, MlpEncoder};
 pub use head::DuelingHead;
 pub use input::{InputLayout, Previous};
+pub use policy::{Policy, StepMemory};
+pub use policy_head::LOG_STD;
 pub use q_network::{QNetwork, Workspace};
 pub use session::Session;
 pub use stepper::Stepper;

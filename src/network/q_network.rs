@@ -5,39 +5,31 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::{DuelingHead, Encoder};
-use crate::backbone::{Backbone, Part, Parts, Scratch, SeqGrad, SeqGradOut, SeqShape, Sequence, State, Tape};
+use super::policy::{Policy, StepMemory};
+use super::trunk::{Trunk, TrunkMemory};
+use super::{Critic, DuelingHead, Encoder};
+use crate::backbone::{Backbone, Part, Parts, SeqShape, Sequence, State};
 use crate::device::{Kind, View, ViewMut};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::Backend;
 use crate::params::{ParamLayout, Params};
 
 /// Encoder, backbone and head with their parameters' layout.
 pub struct QNetwork<D: Backend> {
-    encoder: Option<Box<dyn Encoder<D>>>,
-    backbone: Box<dyn Backbone<D>>,
+    trunk: Trunk<D>,
     head: DuelingHead,
     layout: Arc<ParamLayout>,
-    d_input: usize,
 }
 
 /// Buffers of one network over sequences up to a shape: the tape and gradients only where `train`.
 pub struct Workspace<D: Backend> {
     shape: SeqShape,
-    encoder_tape: Vec<D::Tensor>,
-    /// Input of the backbone where there is an encoder, [T, B, d_code].
-    code: D::Tensor,
-    g_code: D::Tensor,
-    /// Features, [T, B, d_output].
-    features: D::Tensor,
-    g_features: D::Tensor,
+    trunk: TrunkMemory<D>,
     head: Vec<D::Tensor>,
-    /// Q-values, [T, B, actions].
+    /// Q-values, [T, B, actions]; of a distributional critic its numbers, [T, B, N, actions].
     pub q: D::Tensor,
-    /// Gradient of the Q-values, [T, B, actions].
+    /// Gradient of `q`, as `q`.
     pub g_q: D::Tensor,
-    tape: Option<Tape<D>>,
-    scratch: Scratch<D>,
 }
 
 impl<D: Backend> Workspace<D> {
@@ -54,25 +46,17 @@ impl<D: Backend> QNetwork<D> {
     /// `Config` when the widths do not fit or two parameters share a name.
     pub fn new(
         d_input: usize,
-        mut encoder: Option<Box<dyn Encoder<D>>>,
-        mut backbone: Box<dyn Backbone<D>>,
+        encoder: Option<Box<dyn Encoder<D>>>,
+        backbone: Box<dyn Backbone<D>>,
         mut head: DuelingHead,
     ) -> Result<Self> {
-        let code = encoder.as_ref().map_or(d_input, |e| e.d_output());
-        if backbone.d_input() != code {
-            let problem = format!("takes {} features a step, but gets {code}", backbone.d_input());
-            return Err(Error::config("backbone", problem));
-        }
-        let mut specs = encoder.as_ref().map_or(Vec::new(), |e| e.parameters());
-        specs.extend(backbone.parameters());
+        let mut trunk = Trunk::new("", d_input, encoder, backbone)?;
+        let mut specs = trunk.parameters();
         specs.extend(head.parameters());
         let layout = Arc::new(ParamLayout::new(specs)?);
-        if let Some(e) = &mut encoder {
-            e.bind(&layout)?;
-        }
-        backbone.bind(&layout)?;
+        trunk.bind(&layout)?;
         head.bind(&layout)?;
-        Ok(QNetwork { encoder, backbone, head, layout, d_input })
+        Ok(QNetwork { trunk, head, layout })
     }
 
     /// Names, shapes and places of the parameters.
@@ -87,7 +71,7 @@ impl<D: Backend> QNetwork<D> {
 
     /// Features a step.
     pub fn d_input(&self) -> usize {
-        self.d_input
+        self.trunk.d_input()
     }
 
     /// Actions.
@@ -95,14 +79,24 @@ impl<D: Backend> QNetwork<D> {
         self.head.actions()
     }
 
+    /// What the head predicts of the return.
+    pub fn critic(&self) -> &Critic {
+        self.head.critic()
+    }
+
+    /// Numbers of a step: actions times those of the critic.
+    pub fn d_output(&self) -> usize {
+        self.head.d_output()
+    }
+
     /// The recurrent body.
     pub fn backbone(&self) -> &dyn Backbone<D> {
-        self.backbone.as_ref()
+        self.trunk.backbone()
     }
 
     /// Parts of the recurrent state.
     pub fn state_layout(&self) -> &[Part] {
-        self.backbone.state_layout()
+        self.trunk.state_layout()
     }
 
     /// A zero state for `batch` rows.
@@ -119,38 +113,23 @@ impl<D: Backend> QNetwork<D> {
     /// Device errors (out of memory).
     pub fn workspace(&self, dev: &D, shape: SeqShape, train: bool) -> Result<Workspace<D>> {
         let rows = shape.rows();
-        let code = self.encoder.as_ref().map_or(0, |e| e.d_output());
         let back = if train { rows } else { 0 };
-        let d_features = self.backbone.d_output();
-        let encoder = self.encoder.as_ref().map_or(Vec::new(), |e| e.tape_layout(rows));
         let zeros = |len: usize| dev.zeros(len.max(1), Kind::Full);
-        let tape = if train { Some(Parts::zeros(dev, &self.backbone.tape_layout(shape), 1)?) } else { None };
         Ok(Workspace {
             shape,
-            encoder_tape: Parts::<D>::zeros(dev, &encoder, 1)?.bufs,
-            code: zeros(rows * code)?,
-            g_code: zeros(back * code)?,
-            features: zeros(rows * d_features)?,
-            g_features: zeros(back * d_features)?,
+            trunk: self.trunk.memory(dev, shape, train)?,
             head: Parts::<D>::zeros(dev, &self.head.memory_layout(rows, train), 1)?.bufs,
-            q: zeros(rows * self.actions())?,
-            g_q: zeros(back * self.actions())?,
-            tape,
-            scratch: Parts::zeros(dev, &self.backbone.scratch_layout(shape, train), 1)?,
+            q: zeros(rows * self.head.d_output())?,
+            g_q: zeros(back * self.head.d_output())?,
         })
     }
 
     /// Elements of a workspace's (tape, scratch) for `shape`, for reports.
     pub fn workspace_len(&self, shape: SeqShape, train: bool) -> (usize, usize) {
-        let sum = |parts: Vec<Part>| parts.iter().map(|p| p.len).sum::<usize>();
-        let tape = if train { sum(self.backbone.tape_layout(shape)) } else { 0 };
-        let rows = shape.rows();
-        let code = self.encoder.as_ref().map_or(0, |e| e.d_output());
-        let pass = if train { 2 } else { 1 };
-        let outer = rows * pass * (code + self.backbone.d_output() + self.actions())
-            + sum(self.head.memory_layout(rows, train))
-            + self.encoder.as_ref().map_or(0, |e| sum(e.tape_layout(rows)));
-        (tape, outer + sum(self.backbone.scratch_layout(shape, train)))
+        let (tape, trunk) = self.trunk.memory_len(shape, train);
+        let (rows, pass) = (shape.rows(), if train { 2 } else { 1 });
+        let head = self.head.memory_layout(rows, train).iter().map(|p| p.len).sum::<usize>();
+        (tape, trunk + head + rows * pass * self.head.d_output())
     }
 
     /// Advances `state` over the sequence without heads and without a tape: burn-in.
@@ -165,10 +144,10 @@ impl<D: Backend> QNetwork<D> {
         state: &mut State<D>,
         ws: &mut Workspace<D>,
     ) -> Result<()> {
-        self.body(dev, params, seq, state, ws, false)
+        self.trunk.forward(dev, params, seq, state, &mut ws.trunk, false)
     }
 
-    /// Q-values [T, B, actions] into `ws.q`; `state` becomes the state after the last step; keeps a tape where `train`.
+    /// Q-values [T, B, actions], or the critic's numbers [T, B, N, actions], into `ws.q`; `state` becomes the state after the last step; keeps a tape where `train`.
     ///
     /// # Errors
     /// Device errors.
@@ -181,37 +160,24 @@ impl<D: Backend> QNetwork<D> {
         ws: &mut Workspace<D>,
         train: bool,
     ) -> Result<()> {
-        self.body(dev, params, seq, state, ws, train)?;
-        let rows = seq.shape.rows();
-        let features = View::new(&ws.features, 0, rows * self.backbone.d_output());
-        let q = ViewMut::new(&mut ws.q, 0, rows * self.actions());
-        self.head.forward(dev, params, rows, features, &mut ws.head, q)
+        self.trunk.forward(dev, params, seq, state, &mut ws.trunk, train)?;
+        self.q_of_features(dev, params, seq.shape.rows(), &ws.trunk, &mut ws.head, &mut ws.q)
     }
 
-    fn body(
+    fn q_of_features(
         &self,
         dev: &D,
         params: &Params<D>,
-        seq: Sequence<'_, D>,
-        state: &mut State<D>,
-        ws: &mut Workspace<D>,
-        train: bool,
+        rows: usize,
+        trunk: &TrunkMemory<D>,
+        head: &mut [D::Tensor],
+        q: &mut D::Tensor,
     ) -> Result<()> {
-        let rows = seq.shape.rows();
-        let y = ViewMut::new(&mut ws.features, 0, rows * self.backbone.d_output());
-        let tape = if train { ws.tape.as_mut() } else { None };
-        match &self.encoder {
-            None => self.backbone.forward(dev, params, seq, state, &mut ws.scratch, y, tape),
-            Some(e) => {
-                let n = rows * e.d_output();
-                e.forward(dev, params, rows, seq.x, &mut ws.encoder_tape, ViewMut::new(&mut ws.code, 0, n))?;
-                let seq = Sequence { x: View::new(&ws.code, 0, n), ..seq };
-                self.backbone.forward(dev, params, seq, state, &mut ws.scratch, y, tape)
-            }
-        }
+        let features = View::new(&trunk.features, 0, rows * self.trunk.d_output());
+        self.head.forward(dev, params, rows, features, head, ViewMut::new(q, 0, rows * self.head.d_output()))
     }
 
-    /// Adds the parameter gradients of `ws.g_q` [T, B, actions] to `g_params`, through the forward that kept `ws`'s tape.
+    /// Adds the parameter gradients of `ws.g_q` to `g_params`, through the forward that kept `ws`'s tape.
     /// No gradient leaves through the initial state: burn-in is a constant.
     ///
     /// # Errors
@@ -224,25 +190,62 @@ impl<D: Backend> QNetwork<D> {
         ws: &mut Workspace<D>,
         g_params: &mut D::Tensor,
     ) -> Result<()> {
-        let Some(tape) = &ws.tape else {
-            return Err(Error::Usage("backward needs a workspace that was made for training".into()));
-        };
+        ws.trunk.check_tape()?;
         let rows = seq.shape.rows();
-        let n = rows * self.backbone.d_output();
-        let g_q = View::new(&ws.g_q, 0, rows * self.actions());
-        let features = View::new(&ws.features, 0, n);
-        let g_features = ViewMut::new(&mut ws.g_features, 0, n);
+        let n = rows * self.trunk.d_output();
+        let g_q = View::new(&ws.g_q, 0, rows * self.head.d_output());
+        let TrunkMemory { features, g_features, .. } = &mut ws.trunk;
+        let (features, g_features) = (View::new(&*features, 0, n), ViewMut::new(g_features, 0, n));
         self.head.backward(dev, params, rows, features, &mut ws.head, g_q, g_features, g_params)?;
-        let from = SeqGrad { g_y: View::new(&ws.g_features, 0, n), g_state: None };
-        let Some(e) = &self.encoder else {
-            let to = SeqGradOut { g_params, g_x: None, g_state: None };
-            return self.backbone.backward(dev, params, seq, tape, &mut ws.scratch, from, to);
-        };
-        let m = rows * e.d_output();
-        let inner = Sequence { x: View::new(&ws.code, 0, m), ..seq };
-        let to = SeqGradOut { g_params, g_x: Some(ViewMut::new(&mut ws.g_code, 0, m)), g_state: None };
-        self.backbone.backward(dev, params, inner, tape, &mut ws.scratch, from, to)?;
-        let (code, g_code) = (View::new(&ws.code, 0, m), ViewMut::new(&mut ws.g_code, 0, m));
-        e.backward(dev, params, rows, seq.x, &mut ws.encoder_tape, code, g_code, g_params)
+        self.trunk.backward(dev, params, seq, &mut ws.trunk, g_params)
+    }
+}
+
+/// What acts gives Q-values, [rows, actions].
+impl<D: Backend> Policy<D> for QNetwork<D> {
+    fn layout(&self) -> &Arc<ParamLayout> {
+        &self.layout
+    }
+
+    fn d_input(&self) -> usize {
+        self.trunk.d_input()
+    }
+
+    fn d_output(&self) -> usize {
+        self.actions()
+    }
+
+    fn d_raw(&self) -> usize {
+        self.head.d_output()
+    }
+
+    fn state_layout(&self) -> &[Part] {
+        self.trunk.state_layout()
+    }
+
+    fn step_memory(&self, dev: &D, rows: usize, _: bool) -> Result<StepMemory<D>> {
+        Ok(StepMemory {
+            trunk: self.trunk.memory(dev, SeqShape { time: 1, batch: rows }, false)?,
+            beside: None,
+            state: Parts { bufs: Vec::new() },
+            head: Parts::<D>::zeros(dev, &self.head.memory_layout(rows, false), 1)?.bufs,
+            out: dev.zeros((rows * self.head.d_output()).max(1), Kind::Full)?,
+        })
+    }
+
+    fn step(
+        &self,
+        dev: &D,
+        params: &Params<D>,
+        seq: Sequence<'_, D>,
+        state: &mut State<D>,
+        memory: &mut StepMemory<D>,
+    ) -> Result<()> {
+        self.trunk.forward(dev, params, seq, state, &mut memory.trunk, false)?;
+        self.q_of_features(dev, params, seq.shape.rows(), &memory.trunk, &mut memory.head, &mut memory.out)
+    }
+
+    fn read(&self, raw: &[f32], out: &mut [f32]) {
+        self.critic().expected(raw, self.actions(), out);
     }
 }

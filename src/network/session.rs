@@ -3,7 +3,7 @@
 
 use mamba_rl_envs::{ActionRef, ObsRef};
 
-use super::{Description, InputLayout, Previous, QNetwork, Stepper};
+use super::{Actions, Description, InputLayout, Policy, Previous, Stepper};
 use crate::device::Cpu;
 use crate::error::{Error, Result};
 use crate::params::Params;
@@ -11,13 +11,13 @@ use crate::params::Params;
 /// One agent with its memory, on the CPU.
 pub struct Session {
     dev: Cpu,
-    net: QNetwork<Cpu>,
+    net: Box<dyn Policy<Cpu>>,
     params: Params<Cpu>,
     stepper: Stepper<Cpu>,
     input: InputLayout,
     reward_scale: f32,
     features: Vec<f32>,
-    action: Vec<i32>,
+    action: Actions,
     /// Is `action` an action of the running episode?
     acted: bool,
     /// Episodes that share one memory.
@@ -33,12 +33,12 @@ impl Session {
     /// `Config` or `Shape` when the two do not fit.
     pub fn new(description: &Description, values: &[f32]) -> Result<Self> {
         let dev = Cpu::default();
-        let net = description.build::<Cpu>()?;
+        let net = description.build_policy::<Cpu>()?;
         let params = Params::new(&dev, net.layout().clone(), values)?;
-        let stepper = Stepper::new(&dev, &net, 1, 1)?;
+        let stepper = Stepper::for_play(&dev, &*net, 1, 1)?;
         let input = description.input();
         let features = vec![0.0; input.len()];
-        let action = vec![0; description.action_space.flat_len()];
+        let action = Actions::new(&description.action_space, 1)?;
         let reward_scale = description.reward_scale as f32;
         let (acted, begun) = (false, 0);
         let episodes_per_trial = description.episodes_per_trial.max(1) as u64;
@@ -64,12 +64,12 @@ impl Session {
     pub fn from_checkpoint(path: impl AsRef<std::path::Path>) -> Result<Self> {
         let dir = crate::checkpoint::resolve(path.as_ref())?;
         let description = Description::from_json(&dir, crate::checkpoint::load_config(&dir)?)?;
-        let net = description.build::<Cpu>()?;
+        let net = description.build_policy::<Cpu>()?;
         let values = crate::checkpoint::load_weights(&dir, net.layout())?;
         Session::new(&description, &values)
     }
 
-    /// Greedy action (one element per component) for an observation. `reward` is the raw reward of the action before
+    /// Greedy action (one element per component: the best index, or tanh of the mean between the bounds) for an observation. `reward` is the raw reward of the action before
     /// (ignored where `is_first`); `is_first` clears the memory (an agent
     /// of trials: at every trial's first episode, from the session's start); `legal` `[actions]` marks the allowed joint actions.
     ///
@@ -83,29 +83,28 @@ impl Session {
         is_first: bool,
     ) -> Result<ActionRef<'_>> {
         let first = is_first || !self.acted;
-        let action = ActionRef::Discrete(&self.action);
+        let action = self.action.all();
         let previous = (!first).then_some(Previous { action, reward: reward * self.reward_scale });
         self.input.write(obs, previous, first, &mut self.features)?;
         let clear = first && self.begun.is_multiple_of(self.episodes_per_trial);
-        self.stepper.step(&self.dev, &self.net, &self.params, &self.features, &[u8::from(clear)])?;
+        self.stepper.step(&self.dev, &*self.net, &self.params, &self.features, &[u8::from(clear)])?;
         if first {
             self.begun = self.begun % self.episodes_per_trial + 1;
         }
-        let best = crate::value::td_error::legal_argmax(self.stepper.q(0), legal)
-            .ok_or_else(|| Error::Usage("the legal-action mask forbids every action".into()))?;
-        super::split_action(self.input.action(), best, &mut self.action);
+        self.action.set_greedy(0, self.stepper.q(0), legal)?;
         self.acted = true;
-        Ok(ActionRef::Discrete(&self.action))
+        Ok(self.action.all())
     }
 
-    /// Q-values of the last observation, `[actions]`.
+    /// What the policy gave for the last observation: Q-values `[actions]`; of continuous actions mean and log σ before tanh,
+    /// [2, components].
     pub fn q_values(&self) -> &[f32] {
         self.stepper.q(0)
     }
 
     /// Numbers in the memory.
     pub fn memory_len(&self) -> usize {
-        crate::backbone::state_len(self.net.state_layout()) + self.action.len() + 2
+        crate::backbone::state_len(self.net.state_layout()) + self.action.flat_len() + 2
     }
 
     /// Copies the memory (recurrent state, previous action, place in the trial) out, `[memory_len()]`.
@@ -115,12 +114,10 @@ impl Session {
     pub fn save_memory(&self, out: &mut [f32]) -> Result<()> {
         self.check(out.len())?;
         let n = crate::backbone::state_len(self.net.state_layout());
-        self.stepper.read_state(&self.dev, &self.net, 0, &mut out[..n])?;
-        for (o, &a) in out[n..].iter_mut().zip(&self.action) {
-            *o = a as f32;
-        }
-        out[n + self.action.len()] = f32::from(u8::from(self.acted));
-        out[n + self.action.len() + 1] = self.begun as f32;
+        self.stepper.read_state(&self.dev, &*self.net, 0, &mut out[..n])?;
+        self.action.write_floats(&mut out[n..n + self.action.flat_len()]);
+        out[n + self.action.flat_len()] = f32::from(u8::from(self.acted));
+        out[n + self.action.flat_len() + 1] = self.begun as f32;
         Ok(())
     }
 
@@ -131,12 +128,10 @@ impl Session {
     pub fn restore_memory(&mut self, from: &[f32]) -> Result<()> {
         self.check(from.len())?;
         let n = crate::backbone::state_len(self.net.state_layout());
-        self.stepper.write_state(&self.dev, &self.net, 0, &from[..n])?;
-        for (a, &v) in self.action.iter_mut().zip(&from[n..]) {
-            *a = v as i32;
-        }
-        self.acted = from[n + self.action.len()] != 0.0;
-        self.begun = from[n + self.action.len() + 1] as u64;
+        self.stepper.write_state(&self.dev, &*self.net, 0, &from[..n])?;
+        self.action.read_floats(&from[n..n + self.action.flat_len()]);
+        self.acted = from[n + self.action.flat_len()] != 0.0;
+        self.begun = from[n + self.action.flat_len() + 1] as u64;
         Ok(())
     }
 

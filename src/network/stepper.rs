@@ -3,8 +3,8 @@
 
 use rayon::prelude::*;
 
-use super::{QNetwork, Workspace};
-use crate::backbone::{SeqShape, Sequence, State};
+use super::policy::{Policy, StepMemory};
+use crate::backbone::{Parts, SeqShape, Sequence, State};
 use crate::device::{Kind, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::ops::Backend;
@@ -17,8 +17,9 @@ struct Shard<D: Backend> {
     reset: D::Mask,
     state: State<D>,
     spare: State<D>,
-    ws: Workspace<D>,
-    q: Vec<f32>,
+    memory: StepMemory<D>,
+    raw: Vec<f32>,
+    out: Vec<f32>,
     done: Result<()>,
 }
 
@@ -27,7 +28,7 @@ pub struct Stepper<D: Backend> {
     shards: Vec<Shard<D>>,
     rows: usize,
     d_input: usize,
-    actions: usize,
+    d_output: usize,
 }
 
 /// Cuts `rows` into at most `shards` runs of equal size, larger ones first.
@@ -45,11 +46,23 @@ pub(crate) fn cut(rows: usize, shards: usize) -> Vec<std::ops::Range<usize>> {
 }
 
 impl<D: Backend> Stepper<D> {
-    /// `rows` rows at the zero state, in at most `shards` pieces.
+    /// `rows` rows at the zero state, in at most `shards` pieces. All of the state moves on, as a learner needs it.
     ///
     /// # Errors
     /// Device errors.
-    pub fn new(dev: &D, net: &QNetwork<D>, rows: usize, shards: usize) -> Result<Self> {
+    pub fn new(dev: &D, net: &dyn Policy<D>, rows: usize, shards: usize) -> Result<Self> {
+        Self::make(dev, net, rows, shards, true)
+    }
+
+    /// As [`Stepper::new`], for playing alone: what only a learner would need stands still.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn for_play(dev: &D, net: &dyn Policy<D>, rows: usize, shards: usize) -> Result<Self> {
+        Self::make(dev, net, rows, shards, false)
+    }
+
+    fn make(dev: &D, net: &dyn Policy<D>, rows: usize, shards: usize, storing: bool) -> Result<Self> {
         let mut made = Vec::new();
         for r in cut(rows, shards) {
             let n = r.len();
@@ -58,14 +71,15 @@ impl<D: Backend> Stepper<D> {
                 rows: n,
                 x: dev.zeros((n * net.d_input()).max(1), Kind::Full)?,
                 reset: dev.zero_mask(n)?,
-                state: net.zero_state(dev, n)?,
-                spare: net.zero_state(dev, n)?,
-                ws: net.workspace(dev, SeqShape { time: 1, batch: n }, false)?,
-                q: vec![0.0; n * net.actions()],
+                state: Parts::zeros(dev, net.state_layout(), n)?,
+                spare: Parts::zeros(dev, net.state_layout(), n)?,
+                memory: net.step_memory(dev, n, storing)?,
+                raw: vec![0.0; n * net.d_raw()],
+                out: vec![0.0; n * net.d_output()],
                 done: Ok(()),
             });
         }
-        Ok(Stepper { shards: made, rows, d_input: net.d_input(), actions: net.actions() })
+        Ok(Stepper { shards: made, rows, d_input: net.d_input(), d_output: net.d_output() })
     }
 
     /// Rows.
@@ -74,11 +88,11 @@ impl<D: Backend> Stepper<D> {
     }
 
     /// One step: features `x` [N, d_input], `reset` `[N]` (1: the row's state is cleared first). Then [`Stepper::q`] holds
-    /// the Q-values and the state has moved on.
+    /// what the policy gives and the state has moved on.
     ///
     /// # Errors
     /// `Shape` when a length differs; device errors.
-    pub fn step(&mut self, dev: &D, net: &QNetwork<D>, params: &Params<D>, x: &[f32], reset: &[u8]) -> Result<()> {
+    pub fn step(&mut self, dev: &D, net: &dyn Policy<D>, params: &Params<D>, x: &[f32], reset: &[u8]) -> Result<()> {
         self.run(dev, net, params, x, reset, false)
     }
 
@@ -86,14 +100,14 @@ impl<D: Backend> Stepper<D> {
     ///
     /// # Errors
     /// As `step`.
-    pub fn peek(&mut self, dev: &D, net: &QNetwork<D>, params: &Params<D>, x: &[f32], reset: &[u8]) -> Result<()> {
+    pub fn peek(&mut self, dev: &D, net: &dyn Policy<D>, params: &Params<D>, x: &[f32], reset: &[u8]) -> Result<()> {
         self.run(dev, net, params, x, reset, true)
     }
 
     fn run(
         &mut self,
         dev: &D,
-        net: &QNetwork<D>,
+        net: &dyn Policy<D>,
         params: &Params<D>,
         x: &[f32],
         reset: &[u8],
@@ -111,17 +125,17 @@ impl<D: Backend> Stepper<D> {
         self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))
     }
 
-    /// Q-values of row i, `[actions]`.
+    /// What the policy gives for row i, `[d_output]`: Q-values `[actions]`, or mean and log σ [2, components].
     pub fn q(&self, i: usize) -> &[f32] {
         let s = &self.shards[self.shards.partition_point(|s| s.first + s.rows <= i)];
-        &s.q[(i - s.first) * self.actions..(i - s.first + 1) * self.actions]
+        &s.out[(i - s.first) * self.d_output..(i - s.first + 1) * self.d_output]
     }
 
     /// Recurrent state of row i, `[state_len]`.
     ///
     /// # Errors
     /// Device errors.
-    pub fn read_state(&self, dev: &D, net: &QNetwork<D>, i: usize, out: &mut [f32]) -> Result<()> {
+    pub fn read_state(&self, dev: &D, net: &dyn Policy<D>, i: usize, out: &mut [f32]) -> Result<()> {
         let s = &self.shards[self.shards.partition_point(|s| s.first + s.rows <= i)];
         s.state.read_row(dev, net.state_layout(), i - s.first, out)
     }
@@ -130,7 +144,7 @@ impl<D: Backend> Stepper<D> {
     ///
     /// # Errors
     /// Device errors.
-    pub fn write_state(&mut self, dev: &D, net: &QNetwork<D>, i: usize, from: &[f32]) -> Result<()> {
+    pub fn write_state(&mut self, dev: &D, net: &dyn Policy<D>, i: usize, from: &[f32]) -> Result<()> {
         let at = self.shards.partition_point(|s| s.first + s.rows <= i);
         let s = &mut self.shards[at];
         s.state.write_row(dev, net.state_layout(), i - s.first, from)
@@ -141,7 +155,7 @@ impl<D: Backend> Shard<D> {
     fn run(
         &mut self,
         dev: &D,
-        net: &QNetwork<D>,
+        net: &dyn Policy<D>,
         params: &Params<D>,
         x: &[f32],
         reset: &[u8],
@@ -159,11 +173,14 @@ impl<D: Backend> Shard<D> {
             reset: Some(View::new(&self.reset, 0, self.rows)),
             valid: None,
         };
-        net.forward(dev, params, seq, &mut self.state, &mut self.ws, false)?;
+        net.step(dev, params, seq, &mut self.state, &mut self.memory)?;
         if keep {
             std::mem::swap(&mut self.state, &mut self.spare);
         }
-        dev.download(View::new(&self.ws.q, 0, self.q.len()), &mut self.q)
+        dev.download(View::new(self.memory.out(), 0, self.raw.len()), &mut self.raw)?;
+        let raw = self.raw.chunks_exact(net.d_raw().max(1));
+        raw.zip(self.out.chunks_exact_mut(net.d_output().max(1))).for_each(|(raw, out)| net.read(raw, out));
+        Ok(())
     }
 }
 

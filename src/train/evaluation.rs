@@ -4,17 +4,16 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mamba_rl_envs::{ActionRef, Autoreset, VecEnv};
+use mamba_rl_envs::{Autoreset, VecEnv};
 use serde::{Deserialize, Serialize};
 
 use super::Stream;
 use super::setup::make_env;
 use crate::device::Cpu;
 use crate::error::{Error, Result};
-use crate::network::{Description, Previous, QNetwork, Stepper, split_action};
+use crate::network::{Actions, Description, Policy, Previous, Stepper};
 use crate::ops::Backend;
 use crate::params::Params;
-use crate::value::td_error::legal_argmax;
 
 /// Copies that play side by side.
 const COPIES: usize = 64;
@@ -73,10 +72,10 @@ pub fn evaluate(checkpoint: &Path, episodes: usize, seed: u64) -> Result<EvalRep
     let dir = crate::checkpoint::resolve(checkpoint)?;
     let description = Description::from_json(&dir, crate::checkpoint::load_config(&dir)?)?;
     let dev = Cpu::default();
-    let net = description.build::<Cpu>()?;
+    let net = description.build_policy::<Cpu>()?;
     let values = crate::checkpoint::load_weights(&dir, net.layout())?;
     let params = Params::new(&dev, net.layout().clone(), &values)?;
-    let played = evaluate_weights(&dev, &net, &params, &description, episodes, seed, COPIES)?;
+    let played = evaluate_weights(&dev, &*net, &params, &description, episodes, seed, COPIES)?;
     let (lo, hi) = played.returns.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &r| (l.min(r), h.max(r)));
     let name = make_env(&description.env, description.legacy, &description.env_args)?.spec().name.clone();
     Ok(EvalReport {
@@ -98,7 +97,7 @@ pub fn evaluate(checkpoint: &Path, episodes: usize, seed: u64) -> Result<EvalRep
 /// `Usage` for no episodes or a mask that forbids everything; environment and device errors.
 pub fn evaluate_weights<D: Backend>(
     dev: &D,
-    net: &QNetwork<D>,
+    net: &dyn Policy<D>,
     params: &Params<D>,
     description: &Description,
     episodes: usize,
@@ -124,7 +123,7 @@ pub(super) struct Play {
 /// As [`evaluate_weights`]; None when `stop` was set before the end.
 pub(super) fn evaluate_until<D: Backend>(
     dev: &D,
-    net: &QNetwork<D>,
+    net: &dyn Policy<D>,
     params: &Params<D>,
     description: &Description,
     play: Play,
@@ -138,11 +137,11 @@ pub(super) fn evaluate_until<D: Backend>(
     let quota: Vec<usize> = (0..copies).map(|i| episodes / copies + usize::from(i < episodes % copies)).collect();
     let make = |_| make_env(&description.env, description.legacy, &description.env_args);
     let mut envs = VecEnv::new(&|i| make(i), copies, Stream::Eval.seed(seed), Autoreset::SameStep)?;
-    let mut stepper = Stepper::new(dev, net, copies, shards)?;
+    let mut stepper = Stepper::for_play(dev, net, copies, shards)?;
     let input = description.input();
-    let (d, parts, row) = (input.len(), input.action().flat_len(), input.observation().flat_len());
+    let (d, row) = (input.len(), input.observation().flat_len());
     let (mut features, mut reset) = (vec![0.0; copies * d], vec![0u8; copies]);
-    let (mut actions, mut rewards) = (vec![0i32; copies * parts], vec![0f32; copies]);
+    let (mut actions, mut rewards) = (Actions::new(input.action(), copies)?, vec![0f32; copies]);
     let mut done: Vec<Vec<(f64, u32)>> = vec![Vec::new(); copies];
     envs.reset()?;
     while done.iter().zip(&quota).any(|(d, &q)| d.len() < q) {
@@ -152,21 +151,20 @@ pub(super) fn evaluate_until<D: Backend>(
         let batch = envs.last();
         for i in 0..copies {
             let first = batch.is_first[i];
-            let action = ActionRef::Discrete(&actions[i * parts..(i + 1) * parts]);
-            let previous = (!first).then_some(Previous { action, reward: rewards[i] });
+            let previous = (!first).then_some(Previous { action: actions.row(i), reward: rewards[i] });
             input.write(batch.obs.row(i, row), previous, first, &mut features[i * d..(i + 1) * d])?;
             let trial = batch.episode_number[i].is_multiple_of(description.episodes_per_trial.max(1) as u64);
             reset[i] = u8::from(first && trial);
         }
         stepper.step(dev, net, params, &features, &reset)?;
-        let n = net.actions();
         for i in 0..copies {
-            let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            let best = legal_argmax(stepper.q(i), legal)
-                .ok_or_else(|| Error::Usage(format!("the legal-action mask of copy {i} forbids every action")))?;
-            split_action(input.action(), best, &mut actions[i * parts..(i + 1) * parts]);
+            let legal = batch.legal.as_ref().map(|l| {
+                let n = l.len() / copies;
+                &l[i * n..(i + 1) * n]
+            });
+            actions.set_greedy(i, stepper.q(i), legal)?;
         }
-        let after = envs.step(ActionRef::Discrete(&actions))?;
+        let after = envs.step(actions.all())?;
         for i in 0..copies {
             rewards[i] = after.reward[i] * description.reward_scale as f32;
             if (after.terminated[i] || after.truncated[i]) && done[i].len() < quota[i] {

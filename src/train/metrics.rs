@@ -71,6 +71,12 @@ pub(super) struct Since {
     pub td_loss: Mean,
     pub q_values: Mean,
     pub grad_norm: Mean,
+    #[serde(default)]
+    pub policy_loss: Mean,
+    #[serde(default)]
+    pub entropy: Mean,
+    #[serde(default)]
+    pub temperature: Mean,
     pub updates: u64,
     pub steps: u64,
     /// Seconds of training at the last log line: time-derived, so not compared between runs.
@@ -86,16 +92,20 @@ pub(super) struct Since {
 impl Since {
     pub fn update(&mut self, u: &Update) {
         self.updates += 1;
-        for (tag, mean, x) in [
-            ("losses/td_loss", &mut self.td_loss, u.loss),
-            ("losses/q_values", &mut self.q_values, u.q_mean),
-            ("losses/grad_norm", &mut self.grad_norm, u.grad_norm),
-        ] {
+        let mut add = |tag: &str, mean: &mut Mean, x: f64| {
             if x.is_finite() {
                 mean.add(x);
             } else if !self.nonfinite.iter().any(|t| t == tag) {
                 self.nonfinite.push(tag.to_string());
             }
+        };
+        add("losses/td_loss", &mut self.td_loss, u.loss);
+        add("losses/q_values", &mut self.q_values, u.q_mean);
+        add("losses/grad_norm", &mut self.grad_norm, u.grad_norm);
+        if let Some(p) = &u.policy {
+            add("losses/policy_loss", &mut self.policy_loss, p.loss);
+            add("learner/entropy", &mut self.entropy, p.entropy);
+            add("learner/temperature", &mut self.temperature, p.temperature);
         }
     }
 

@@ -54,6 +54,8 @@ pub(crate) enum Stream {
     Eval = 4,
     /// Windows for `learner/delta_q`.
     DeltaQ = 5,
+    /// Actions that updates draw.
+    Updates = 6,
 }
 
 impl Stream {

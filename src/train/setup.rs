@@ -15,7 +15,7 @@ use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayou
 use crate::device::cuda::{Cuda, CudaConfig, default_cache};
 use crate::device::{Choice, Cpu, Simd};
 use crate::error::{Error, Result};
-use crate::learner::{Learner, R2d2, R2d2Config, TargetUpdate};
+use crate::learner::{Learner, R2d2, R2d2Config, Rsac, RsacConfig, TargetUpdate};
 use crate::network::{Description, cut};
 use crate::ops::Backend;
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
@@ -120,7 +120,10 @@ pub(super) fn replay_spec(config: &Config, spec: &EnvSpec, masked: bool, state_l
             Dtype::F32 => ObsKind::F32,
         },
         obs_len: spec.observation_space.flat_len(),
-        action: ActionKind::Discrete { parts: spec.action_space.flat_len() },
+        action: match spec.action_space.flat_len() {
+            parts if spec.action_space.is_discrete() => ActionKind::Discrete { parts },
+            len => ActionKind::Continuous { len },
+        },
         legal_len: if masked { spec.action_space.n_actions().unwrap_or(0) } else { 0 },
         state_len,
         lanes: config.env.num_envs,
@@ -156,6 +159,60 @@ pub(super) fn learner_config(config: &Config) -> R2d2Config {
         },
         shards: config.train.shards,
     }
+}
+
+/// As [`learner_config`], of agent `rsac` for actions of so many components.
+fn rsac_config(config: &Config, components: usize) -> RsacConfig {
+    RsacConfig {
+        common: learner_config(config),
+        lr_temperature: config.agent.lr_temperature as f32,
+        target_entropy: config.target_entropy(components) as f32,
+        seed: Stream::Updates.seed(config.train.seed),
+    }
+}
+
+/// Learner and start values of the agent that `description` names.
+fn learner(
+    config: &Config,
+    description: &Description,
+    weights: Option<Vec<f32>>,
+) -> Result<(Box<dyn Learner>, Vec<f32>)> {
+    let device = Choice::new(&config.train.device)?;
+    device.check()?;
+    match device {
+        #[cfg(feature = "cuda")]
+        Choice::Cuda(ordinal) => learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, weights),
+        _ => learner_on(cpu(config)?, config, description, weights),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_config(config: &Config, ordinal: usize) -> Result<CudaConfig> {
+    let t = &config.train;
+    let cache = match t.kernel_cache.as_str() {
+        "auto" => default_cache(),
+        "off" => None,
+        folder => Some(folder.into()),
+    };
+    Ok(CudaConfig { ordinal, precision: t.precision.parse()?, tf32: t.tf32, graphs: t.graphs, cache })
+}
+
+fn learner_on<D: Backend>(
+    dev: D,
+    config: &Config,
+    description: &Description,
+    weights: Option<Vec<f32>>,
+) -> Result<(Box<dyn Learner>, Vec<f32>)> {
+    let (input, rng) = (description.input(), &mut Stream::Weights.rng(config.train.seed));
+    if description.agent == "rsac" {
+        let net = description.build_actor_critic::<D>(config.agent.temperature as f32)?;
+        let values = weights.unwrap_or_else(|| net.layout().initial(rng));
+        let settings = rsac_config(config, description.action_space.flat_len());
+        return Ok((Box::new(Rsac::new(dev, net, input, settings, &values)?), values));
+    }
+    let net = description.build::<D>()?;
+    let values = weights.unwrap_or_else(|| net.initial(rng));
+    Ok((Box::new(R2d2::new(dev, net, input, learner_config(config), &values)?), values))
 }
 
 fn actor_config(config: &Config, first: usize) -> ActorConfig {
@@ -196,7 +253,7 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
             backbone.rotate = RotateKind::Off; // means nothing to other bodies
         }
         serde_json::json!({
-            "agent": d.agent, "observation_space": d.observation_space, "action_space": d.action_space,
+            "agent": d.agent, "shared_encoder": d.shared_encoder, "observation_space": d.observation_space, "action_space": d.action_space,
             "backbone": backbone, "network": d.network, "input": d.input,
         })
     };
@@ -206,42 +263,7 @@ pub fn initial_weights(config: &Config, spec: &EnvSpec, path: &Path) -> Result<V
             "the weights in {dir} do not fit: `{field}` is {their} there, {our} in this run"
         )));
     }
-    checkpoint::load_weights(&dir, ours.build::<Cpu>()?.layout())
-}
-
-/// The learner on the run's device, at the weights `values` `[parameters]`.
-///
-/// # Errors
-/// `Config` naming the field, device errors.
-fn learner(config: &Config, description: &Description, values: &[f32]) -> Result<Box<dyn Learner>> {
-    let device = Choice::new(&config.train.device)?;
-    device.check()?;
-    match device {
-        #[cfg(feature = "cuda")]
-        Choice::Cuda(ordinal) => learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, values),
-        _ => learner_on(cpu(config)?, config, description, values),
-    }
-}
-
-#[cfg(feature = "cuda")]
-fn cuda_config(config: &Config, ordinal: usize) -> Result<CudaConfig> {
-    let t = &config.train;
-    let cache = match t.kernel_cache.as_str() {
-        "auto" => default_cache(),
-        "off" => None,
-        folder => Some(folder.into()),
-    };
-    Ok(CudaConfig { ordinal, precision: t.precision.parse()?, tf32: t.tf32, graphs: t.graphs, cache })
-}
-
-fn learner_on<D: Backend>(
-    dev: D,
-    config: &Config,
-    description: &Description,
-    values: &[f32],
-) -> Result<Box<dyn Learner>> {
-    let net = description.build::<D>()?;
-    Ok(Box::new(R2d2::new(dev, net, description.input(), learner_config(config), values)?))
+    checkpoint::load_weights(&dir, ours.build_policy::<Cpu>()?.layout())
 }
 
 impl Parts {
@@ -258,17 +280,13 @@ impl Parts {
         let spec = envs.spec().clone();
         let description = Description::new(config, &spec);
         let dev = cpu(config)?;
-        let net = description.build::<Cpu>()?;
-        let values = match weights {
-            Some(w) => w,
-            None => net.initial(&mut Stream::Weights.rng(seed)),
-        };
+        let (learner, values) = learner(config, &description, weights)?;
+        let net = description.build_policy::<Cpu>()?;
         let replay_spec = replay_spec(config, &spec, masked, state_len(net.state_layout()));
         let replay = Arc::new(Mutex::new(SequenceReplay::new(replay_spec, replay_config(config))?));
         let (copies, shards, input) = (config.env.num_envs, config.train.shards, description.input());
         let rng = Stream::Actor.rng(seed);
         let actor = Actor::new(dev, net, input, actor_config(config, 0), &values, copies, shards, rng)?;
-        let learner = learner(config, &description, &values)?;
         Ok(Parts { spec, description, dev, envs, replay, learner, actor })
     }
 }
@@ -291,7 +309,7 @@ pub(super) fn worker_parts(
     let base = Stream::Envs.seed(seed.wrapping_add((index as u64 + 1) << 32).wrapping_add(step));
     let envs = VecEnv::new(&make, copies.len(), base, Autoreset::SameStep)?;
     let description = Description::new(config, envs.spec());
-    let (dev, net) = (cpu(config)?, description.build::<Cpu>()?);
+    let (dev, net) = (cpu(config)?, description.build_policy::<Cpu>()?);
     let mut rng = Stream::Actor.rng(seed.wrapping_add(step));
     rng.set_stream(ACTOR_STREAMS + index as u64);
     // one shard: an actor thread is outside the pool
@@ -311,7 +329,15 @@ pub(super) fn lock(replay: &SharedReplay) -> MutexGuard<'_, SequenceReplay> {
 /// `Config` naming the field.
 pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let description = Description::new(config, spec);
-    let net = description.build::<Cpu>()?;
+    let net = description.build_policy::<Cpu>()?;
+    let workspace = |shape: SeqShape| -> Result<(usize, usize)> {
+        if description.agent == "rsac" {
+            return Ok(description.build_actor_critic::<Cpu>(1.0)?.workspace_len(shape));
+        }
+        let net = description.build::<Cpu>()?;
+        let (tape, scratch) = net.workspace_len(shape, true);
+        Ok((tape, scratch + net.workspace_len(shape, false).1))
+    };
     let whole = config.replay.layout == ReplayLayout::Episode;
     let window = config.learner.burn_in + config.learner.length;
     let slots = 1 + if whole {
@@ -322,9 +348,9 @@ pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let (mut tape, mut scratch) = (0, 0);
     for rows in cut(config.batch(), config.train.shards) {
         let shape = SeqShape { time: slots, batch: rows.len() };
-        let (t, s) = net.workspace_len(shape, true);
+        let (t, s) = workspace(shape)?;
         tape += t;
-        scratch += s + net.workspace_len(shape, false).1 + net.layout().len() + shape.rows() * net.d_input();
+        scratch += s + net.layout().len() + shape.rows() * net.d_input();
     }
     let state = state_len(net.state_layout());
     let element = match spec.observation_space.dtype() {

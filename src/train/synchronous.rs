@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::learner::LearnerState;
 use crate::logger::console::{Console, ConsoleOptions, say};
 use crate::logger::{Logger, LoggerOptions};
-use crate::network::QNetwork;
+use crate::network::Policy;
 use crate::params::Params;
 use crate::replay::{SequenceBatch, SequenceReplay};
 
@@ -44,7 +44,7 @@ struct Run<'a> {
     options: RunOptions,
     parts: Parts,
     /// Its own network object for evaluation; weights are those of the moment.
-    eval_net: QNetwork<Cpu>,
+    eval_net: Box<dyn Policy<Cpu>>,
     batch: SequenceBatch,
     replay_rng: ChaCha8Rng,
     weights: Vec<f32>,
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let mut parts = Parts::new(config, init)?;
-        let eval_net = parts.description.build::<Cpu>()?;
+        let eval_net = parts.description.build_policy::<Cpu>()?;
         let (mut progress, mut replay_rng) = (Progress::default(), Stream::Replay.rng(config.train.seed));
         let mut metrics_bytes = None;
         if let Some(dir) = &from {
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
         let params = Params::new(&p.dev, self.eval_net.layout().clone(), &self.weights)?;
         let seed = c.train.seed.wrapping_add(self.progress.steps);
         let play = Play { episodes: c.eval.episodes, seed, shards: c.train.shards };
-        let played = evaluate_until(&p.dev, &self.eval_net, &params, &p.description, play, &self.options.stop)?;
+        let played = evaluate_until(&p.dev, &*self.eval_net, &params, &p.description, play, &self.options.stop)?;
         let Some(played) = played else { return Ok(None) };
         let mean = played.mean();
         self.progress.eval = Some((mean, played.std()));
@@ -346,20 +346,21 @@ impl<'a> Run<'a> {
         let (s, p) = (&self.progress.since, &self.parts);
         let seconds = (wall - s.wall_s).max(1e-9);
         let replay = lock(&p.replay);
-        let copies = self.config.env.num_envs;
-        let epsilon = p.actor.exploration().mean(copies, steps);
         let eval = self.progress.eval.filter(|_| evaluated);
         let cells = [
             ("charts/episodic_return", s.episodic_return.get()),
             ("charts/episodic_length", s.episodic_length.get()),
             ("charts/SPS", (s.steps > 0).then(|| s.steps as f64 / seconds)),
-            ("charts/epsilon_mean", Some(epsilon)),
+            ("charts/epsilon_mean", p.actor.epsilon_mean(steps)),
             ("eval/return_mean", eval.map(|e| e.0)),
             ("eval/best_return", eval.and(self.progress.best).map(|b| b.0)),
             ("train/mmer", self.progress.mmer.best()),
             ("losses/td_loss", s.value("losses/td_loss", s.td_loss)),
             ("losses/q_values", s.value("losses/q_values", s.q_values)),
             ("losses/grad_norm", s.value("losses/grad_norm", s.grad_norm)),
+            ("losses/policy_loss", s.value("losses/policy_loss", s.policy_loss)),
+            ("learner/entropy", s.value("learner/entropy", s.entropy)),
+            ("learner/temperature", s.value("learner/temperature", s.temperature)),
             ("losses/skipped_updates", Some(p.learner.skipped() as f64)),
             ("replay/size", Some(replay.len_steps() as f64)),
             ("replay/priority_mean", Some(f64::from(replay.priority_mean()))),

@@ -363,7 +363,8 @@ fn steps_are_the_sequence(config: &Config) {
         net.layout().entry("backbone.layers.1.mixer.theta").is_some(),
         config.backbone.rotate != RotateKind::Off
     );
-    let mut values = parts.learner.save().unwrap().params;
+    let mut values = Vec::new();
+    parts.learner.weights(&mut values).unwrap();
     let mut r = rng(6);
     values.iter_mut().for_each(|v| *v += r.random_range(-0.1f32..0.1));
     let params = Params::new(&dev, net.layout().clone(), &values).unwrap();
@@ -393,11 +394,11 @@ fn steps_are_the_sequence(config: &Config) {
 pub fn bn_7_on_the_finished_agent() {
     let config = config(&["backbone.n_layers=2"]);
     let parts = Parts::new(&config, None).unwrap();
-    let saved = parts.learner.save().unwrap();
+    let (layout, saved) = (parts.learner.layout(), parts.learner.save().unwrap());
     for flat in [&saved.params, &saved.target] {
         for layer in 0..2 {
             let part = |name: &str| {
-                let slot = parts.learner.layout().slot(&format!("backbone.layers.{layer}.mixer.{name}")).unwrap();
+                let slot = layout.slot(&format!("backbone.layers.{layer}.mixer.{name}")).unwrap();
                 &flat[slot.range()]
             };
             let steps: Vec<f64> = part("dt_proj.bias").iter().map(|&b| f64::from(b).exp().ln_1p()).collect();

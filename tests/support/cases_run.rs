@@ -40,6 +40,15 @@ pub const WINDOWS: &[&str] =
 pub const CART_POLE: &[&str] =
     &["env.id=popgym-PositionOnlyCartPoleMedium-v0", "learner.length=8", "learner.burn_in=4"];
 
+/// Continuous actions: actor and critics in windows, states in half precision.
+pub const CONTINUOUS: &[&str] = &[
+    "env.id=popgym-PositionOnlyPendulumHard-v0",
+    "learner.length=16",
+    "learner.burn_in=8",
+    "log.delta_q_every=7",
+    "backbone.d_model=6",
+];
+
 /// Tags that tell of time.
 const TIMED: [&str; 3] = ["wall_s", "charts/SPS", "learner/updates_per_s"];
 

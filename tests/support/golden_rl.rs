@@ -7,7 +7,7 @@ use mamba_rl::replay::sum_tree::SumTree;
 use mamba_rl::replay::{Layout, ReplayConfig, SequenceBatch};
 use mamba_rl::value::adamw::{AdamW, AdamWState, adamw_step};
 use mamba_rl::value::clip::{clip_factor, global_norm};
-use mamba_rl::value::distributional::{QuantileRow, c51_project, cross_entropy, quantile_loss};
+use mamba_rl::value::distributional::{Prediction, StepTarget, step_loss};
 use mamba_rl::value::dueling::{dueling, dueling_backward};
 use mamba_rl::value::exploration::{epsilon_ladder, epsilon_linear};
 use mamba_rl::value::gaussian::{env_log_prob, squashed_backward, squashed_log_prob, squashed_sample, to_env_action};
@@ -248,11 +248,16 @@ pub fn c51<F: Float>(case: &Case) {
     let n = atoms.len();
     let [reward, discount, next_prob, logits, w] =
         ["input.reward", "input.discount", "input.next_prob", "input.logits", "loss.w"].map(|x| read::<F>(case, x));
-    let (mut projected, mut g, mut loss) = (vec![F::zero(); n * w.len()], vec![F::zero(); n * w.len()], Vec::new());
+    // what an update of a `c51` critic runs for each learnt step; it takes logits
+    let (mut projected, mut g, mut loss) = (Vec::new(), vec![F::zero(); n * w.len()], Vec::new());
+    let (prediction, mut target) = (Prediction::Categorical { atoms: &atoms }, Vec::new());
     for b in 0..w.len() {
         let r = b * n..(b + 1) * n;
-        c51_project(&atoms, reward[b], discount[b], &next_prob[r.clone()], &mut projected[r.clone()]).expect("lengths");
-        loss.push(cross_entropy(&projected[r.clone()], &logits[r.clone()], w[b], &mut g[r]).expect("lengths"));
+        let next: Vec<F> = next_prob[r.clone()].iter().map(|p| p.ln()).collect();
+        let step = StepTarget { reward: reward[b], discount: discount[b], next: &next, rescaling: None };
+        let one = step_loss(prediction, step, &logits[r.clone()], w[b], &mut target, &mut g[r]).expect("lengths");
+        loss.push(one.0);
+        projected.extend_from_slice(&target);
     }
     check(case, "out.projected", &projected);
     check(case, "out.cross_entropy", &loss);
@@ -263,16 +268,14 @@ pub fn qrdqn<F: Float>(case: &Case) {
     let (quantiles, target) = (read::<F>(case, "input.quantiles"), read::<F>(case, "input.target"));
     let (tau, w) = (read::<F>(case, "input.tau"), read::<F>(case, "loss.w"));
     let (n, m) = (tau.len(), case.shape("input.target")[1]);
-    let (mut g, mut loss) = (vec![F::zero(); quantiles.len()], Vec::new());
+    // what an update of a `qr` critic runs for each learnt step
+    let (mut g, mut loss, mut samples) = (vec![F::zero(); quantiles.len()], Vec::new(), Vec::new());
+    let prediction = Prediction::Quantiles { tau: &tau, kappa: meta(case, "kappa") };
     for b in 0..w.len() {
-        let r = b * n..(b + 1) * n;
-        let row = QuantileRow {
-            quantiles: &quantiles[r.clone()],
-            tau: &tau,
-            target: &target[b * m..][..m],
-            kappa: meta(case, "kappa"),
-        };
-        loss.push(quantile_loss(row, w[b], &mut g[r]).expect("fitting lengths"));
+        let (r, next) = (b * n..(b + 1) * n, &target[b * m..][..m]);
+        let step = StepTarget { reward: F::zero(), discount: F::one(), next, rescaling: None };
+        let one = step_loss(prediction, step, &quantiles[r.clone()], w[b], &mut samples, &mut g[r]).expect("lengths");
+        loss.push(one.0);
     }
     check(case, "out.loss", &loss);
     check(case, "grad.quantiles", &g);

@@ -19,3 +19,4 @@ pub mod golden_rnn;
 pub mod net;
 pub mod oracle;
 pub mod rig;
+pub mod soft_rig;

@@ -7,7 +7,7 @@ use mamba_rl::backbone::state_len;
 use mamba_rl::config::{BackboneSection, InputSection, NetworkSection, RotateKind, Suggested};
 use mamba_rl::device::Cpu;
 use mamba_rl::learner::{R2d2, R2d2Config, TargetUpdate};
-use mamba_rl::network::Description;
+use mamba_rl::network::{CriticDescription, Description};
 use mamba_rl::params::ParamLayout;
 use mamba_rl::replay::{
     ActionKind, Layout, ObsKind, ObsSlice, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay,
@@ -33,6 +33,8 @@ pub struct Setup {
     pub backbone: BackboneSection,
     pub network: NetworkSection,
     pub input: InputSection,
+    /// What the head predicts; None: the expected return.
+    pub critic: Option<CriticDescription>,
     pub exploration: Exploration,
     pub episodes_per_trial: usize,
     pub seed: u64,
@@ -88,6 +90,7 @@ impl Setup {
             },
             network: NetworkSection { encoder_hidden: 0, head_hidden: 16 },
             input: InputSection { previous_action: true, previous_reward: true, is_first: true },
+            critic: None,
             exploration: Exploration::Linear { start: 0.5, end: 0.5, steps: 1 },
             episodes_per_trial: 1,
             seed: 5,
@@ -178,6 +181,8 @@ impl Rig {
         let masked = (setup.make)(0).unwrap().has_legal_mask();
         let description = Description {
             agent: "r2d2".into(),
+            shared_encoder: false,
+            critic: setup.critic.clone(),
             env: spec.id.clone(),
             legacy: false,
             env_args: serde_json::json!({}),
@@ -227,7 +232,8 @@ impl Rig {
         };
         let acting = description.build::<Cpu>().unwrap();
         let actor =
-            Actor::new(dev, acting, description.input(), config, &values, setup.copies, l.shards, rng(77)).unwrap();
+            Actor::new(dev, Box::new(acting), description.input(), config, &values, setup.copies, l.shards, rng(77))
+                .unwrap();
         let learner = R2d2::new(dev, net, description.input(), l.clone(), &values).unwrap();
         let first = envs.reset().unwrap();
         let len = spec.observation_space.flat_len();

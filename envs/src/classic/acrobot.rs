@@ -8,6 +8,7 @@
 //! | end | terminated when −cos θ1 − cos(θ1+θ2) > 1; truncated on step 500 |
 //! | hidden | nothing |
 //! | best play | about −75 on average |
+#![doc = include_str!("../../docs/Acrobot.md")]
 
 use std::f64::consts::PI;
 

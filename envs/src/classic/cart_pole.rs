@@ -12,6 +12,7 @@
 //! | end | terminated when \|x\| > 2.4 or \|θ\| > 12°; truncated on step 500; both may be set |
 //! | hidden | nothing |
 //! | best play | 500 |
+#![doc = include_str!("../../docs/CartPole.md")]
 
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};

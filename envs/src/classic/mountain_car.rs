@@ -11,6 +11,8 @@
 //! | end | terminated at x ≥ 0.5, v ≥ 0; truncated on step 200 | x ≥ 0.45; 999 |
 //! | hidden | nothing | nothing |
 //! | best play | about −100 | about 94 |
+#![doc = include_str!("../../docs/MountainCar.md")]
+#![doc = include_str!("../../docs/MountainCarContinuous.md")]
 
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};

@@ -10,6 +10,7 @@
 //! | end | truncated on step 200 |
 //! | hidden | nothing |
 //! | best play | about −150 on average |
+#![doc = include_str!("../../docs/Pendulum.md")]
 
 use std::f64::consts::PI;
 

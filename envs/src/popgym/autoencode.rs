@@ -10,6 +10,7 @@
 //! | best play | 1 (perfect memory); guessing −0.5 |
 //!
 //! The last card is shown together with the play flag. Last in, first out: a reverse copy, delays from 0 to 2N−2 steps.
+#![doc = include_str!("../../docs/Autoencode.md")]
 
 use serde_json::{Value, json};
 

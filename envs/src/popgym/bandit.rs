@@ -8,6 +8,7 @@
 //! | end | truncated on step L = 200, 400, 600 |
 //! | hidden | the arms' probabilities |
 //! | best play | about 0.66, 0.73, 0.77 (Thompson sampling); always the best arm 0.82, 0.90, 0.94; random 0 |
+#![doc = include_str!("../../docs/MultiarmedBandit.md")]
 
 use rand::RngExt;
 use serde_json::{Value, json};

@@ -8,6 +8,7 @@
 //! | end | terminated when all 12 ship cells are hit; truncated on step B²; both may be set |
 //! | hidden | the ships, of lengths 2, 3, 3, 4; the cells guessed so far |
 //! | best play | about 0.53, 0.57, 0.60 (placement densities); a fixed sweep 0.17; random −0.45, −0.42, −0.40 |
+#![doc = include_str!("../../docs/Battleship.md")]
 
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};

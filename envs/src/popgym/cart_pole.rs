@@ -13,6 +13,9 @@
 //! velocities alone stands 400 steps (Hard: about 0.88; `tests/field_cases.rs` has the measurement).
 //! That VelocityOnly shows positions at reset is the original's bug, kept for comparison; the argument
 //! `velocity_at_reset = true` mends it.
+#![doc = include_str!("../../docs/PositionOnlyCartPole.md")]
+#![doc = include_str!("../../docs/NoisyPositionOnlyCartPole.md")]
+#![doc = include_str!("../../docs/VelocityOnlyCartPole.md")]
 
 use rand::RngExt;
 use rand_distr::StandardNormal;

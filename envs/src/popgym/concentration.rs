@@ -8,6 +8,7 @@
 //! | end | terminated when all are solved; truncated on step T = 104, 208, 104; both may be set |
 //! | hidden | the symbols of face-down cards; a flipped pair is visible in one observation |
 //! | best play | about 0.816, 0.815, 0.698 (perfect memory, greedy turns); random −0.19, −0.18, −0.83 |
+#![doc = include_str!("../../docs/Concentration.md")]
 
 use rand::seq::SliceRandom;
 use serde_json::{Value, json};

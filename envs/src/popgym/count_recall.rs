@@ -9,6 +9,7 @@
 //! | hidden | the counts |
 //! | legacy | actions 0..c_max−1 (releases before 1.0.7): "all copies seen" cannot be answered |
 //! | best play | 1 (perfect counting); guessing 2/27−1, 2/27−1, 2/17−1 |
+#![doc = include_str!("../../docs/CountRecall.md")]
 
 use serde_json::{Value, json};
 

@@ -8,6 +8,7 @@
 //! | end | terminated by the step that deals the last card: N−1 steps |
 //! | hidden | the cards already gone and those to come |
 //! | best play | about 0.527, 0.514, 0.512 (card counter); "higher if rank ≤ 6" without memory gets 0.497: this task does not rank memories |
+#![doc = include_str!("../../docs/HigherLower.md")]
 
 use serde_json::{Value, json};
 

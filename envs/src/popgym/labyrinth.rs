@@ -12,6 +12,8 @@
 //!
 //! The grid has 11, 15, 19 cells a side. The original warns that mazes are solvable without memory: they are no
 //! evidence of one. At the top and left border the view is shifted (see `maze`).
+#![doc = include_str!("../../docs/LabyrinthEscape.md")]
+#![doc = include_str!("../../docs/LabyrinthExplore.md")]
 
 use serde_json::{Value, json};
 

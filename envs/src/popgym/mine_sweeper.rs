@@ -9,6 +9,7 @@
 //! | hidden | the mines, the cells opened and their counts; the first click can be a mine |
 //! | legacy | truncated on step L+1 (releases before 1.0.7): one wasted click could be recovered |
 //! | best play | about 0.77, 0.59 (exact least risk); random −0.23, −0.40, −0.43 |
+#![doc = include_str!("../../docs/MineSweeper.md")]
 
 use rand::RngExt;
 use serde_json::{Value, json};

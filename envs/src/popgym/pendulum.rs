@@ -11,6 +11,8 @@
 //! Action `Box` 1: torque in [−2, 2]; with the argument `torques = n` a `Discrete(n)` of evenly spaced torques (another
 //! task than the published one: say so). Reward ((8.1368022 − cost)/8.1368022)/L, so an episode's total lies in [−1,
 //! 1]. Truncated on step L. Best play about 0.914, 0.885, 0.828; random 0.24.
+#![doc = include_str!("../../docs/PositionOnlyPendulum.md")]
+#![doc = include_str!("../../docs/NoisyPositionOnlyPendulum.md")]
 
 use rand::RngExt;
 use rand_distr::StandardNormal;

@@ -8,6 +8,7 @@
 //! | end | terminated by the step that deals the last card: N−1 steps |
 //! | hidden | the first card's suit, shown once |
 //! | best play | 1 (perfect memory); guessing −0.5 |
+#![doc = include_str!("../../docs/RepeatFirst.md")]
 
 use serde_json::{Value, json};
 

@@ -9,6 +9,7 @@
 //! | hidden | the cards still to come; the suits seen are no longer shown |
 //! | k | 4, 32, 64; k = 1 would be the card being shown, so the lag is 3, 31, 63 |
 //! | best play | 1 (perfect memory); guessing −0.5 |
+#![doc = include_str!("../../docs/RepeatPrevious.md")]
 
 use serde_json::{Value, json};
 

@@ -12,6 +12,7 @@
 //! | best play | 1; without memory 0 |
 //!
 //! Back at the start the sign is read again. Forward at the junction is a bump.
+#![doc = include_str!("../../docs/TMaze.md")]
 
 use rand::RngExt;
 use serde_json::{Value, json};
