@@ -133,6 +133,23 @@ fn every_precision_trains() {
 }
 
 #[test]
+fn every_body_and_agent_trains() {
+    let p = Place::with_cuda();
+    let updates = |run: &str| p.json(&format!("{run}/result.json"))["updates"].as_u64().unwrap();
+    for body in ["gru", "lstm", "mlp"] {
+        p.small(&["--run-dir", body, "--device", "cuda", "--backbone", body]);
+        assert!(updates(body) > 10);
+    }
+    p.small(&["--run-dir", "rotate", "--device", "cuda", "--set", "backbone.rotate=learned"]);
+    assert!(updates("rotate") > 10);
+    let soft = ["--run-dir", "soft", "--device", "cuda", "--env", "PositionOnlyPendulumEasy", "--steps", "1200"];
+    p.small(&[&soft[..], &["--set", "learner.replay_ratio=2"]].concat());
+    assert!(updates("soft") > 1, "{}", updates("soft"));
+    let half = [SMALL, &["--device", "cuda", "--env", "PositionOnlyPendulumEasy", "--precision", "f16"]].concat();
+    p.fails(&half, 2, &["train.precision", "rsac", "bf16"]);
+}
+
+#[test]
 fn devices_are_listed_and_refused_by_name() {
     let p = Place::with_cuda();
     let out = p.ok(&["devices"]).out;

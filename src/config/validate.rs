@@ -166,8 +166,7 @@ impl Config {
         let device = Choice::new(&t.device)?;
         device.check()?;
         if t.precision == "f16" && self.agent.name == "rsac" {
-            let problem =
-                "is \"f16\", but agent \"rsac\" has no loss scale, so that small gradients would be lost; use bf16 or f32";
+            let problem = "is \"f16\", but agent \"rsac\" has no loss scale, so that small gradients would be lost; use bf16 or f32";
             return Err(Error::config("train.precision", problem));
         }
         if t.precision != "f32" && device == Choice::Cpu {

@@ -17,6 +17,7 @@ pub fn config(precision: Precision) -> CudaConfig {
 }
 
 /// A device of this precision.
+#[allow(dead_code)] // each test file uses its own part
 pub fn cuda(precision: Precision) -> Cuda {
     Cuda::open(config(precision)).unwrap()
 }
