@@ -150,6 +150,21 @@ fn every_body_and_agent_trains() {
 }
 
 #[test]
+fn bench_prints_launches_and_memory() {
+    let p = Place::with_cuda();
+    let out = p.ok(&["bench", "--device", "cuda", "--rehearse"]).out;
+    for word in ["f32: ", "bf16: ", "forward+backward", "2 graphs", "tape h", "target scratch", "second moments"] {
+        assert!(out.contains(word), "`{word}` is not in: {out}");
+    }
+    let json = p.ok(&["bench", "--device", "cuda", "--rehearse", "--json", "--precision", "f16"]).out;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let shape = &report["f16"]["shapes"]["S0"];
+    assert_eq!(shape["launches"]["graphs"], 2, "{report}");
+    assert!(shape["memory"].as_array().unwrap().iter().all(|m| m["bytes"].is_u64()));
+    p.fails(&["bench", "--rehearse"], 2, &["--device cuda"]);
+}
+
+#[test]
 fn devices_are_listed_and_refused_by_name() {
     let p = Place::with_cuda();
     let out = p.ok(&["devices"]).out;
