@@ -169,7 +169,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("backbone", &["error", "device", "ops", "params"]),
     ("value", &[]),
     ("replay", &["value"]),
-    ("config", &["error", "device"]),
+    ("config", &["error", "device", "backbone"]),
     ("checkpoint", &["error", "device", "params"]),
     ("network", &["error", "device", "ops", "params", "backbone", "value", "config", "checkpoint"]),
     ("actor", &["error", "device", "ops", "params", "backbone", "value", "replay", "network"]),
