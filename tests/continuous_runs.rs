@@ -35,7 +35,8 @@ fn a_run_is_evaluated_inspected_and_played() {
     assert_ne!(one["eval_return_mean"], other["eval_return_mean"]);
     // what a checkpoint says of itself
     let info = runs.ok(&["info", "r"]).out;
-    for word in ["agent rsac", "critic.backbone.norm_f.weight", "head.critic.1.out.weight [1, 8]", "head.log_alpha [1]"] {
+    for word in ["agent rsac", "critic.backbone.norm_f.weight", "head.critic.1.out.weight [1, 8]", "head.log_alpha [1]"]
+    {
         assert!(info.contains(word), "`{word}` is not in: {info}");
     }
     // greedy episodes within the bounds, the same each time
@@ -62,7 +63,8 @@ fn a_run_is_evaluated_inspected_and_played() {
 fn weights_begin_another_run_where_they_fit() {
     let runs = Runs::new();
     runs.whole("a", &sets(&[]));
-    let from_a = |dir: &'static str, more: &[&'static str]| [&train(dir, &sets(more))[..], &["--init-from", "a"]].concat();
+    let from_a =
+        |dir: &'static str, more: &[&'static str]| [&train(dir, &sets(more))[..], &["--init-from", "a"]].concat();
     runs.ok(&from_a("b", &["train.seed=2", "train.steps=80"]));
     let model = |dir: &str, step: &str| {
         std::fs::read(runs.path(&format!("{dir}/checkpoints/step-{step}/model.safetensors"))).expect("weights")

@@ -39,7 +39,7 @@ fn gradients_match_differences() {
         let g = rig.learner.gradient().unwrap();
         let norm = g.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         assert!(loss > 0.0 && norm > 1e-3, "{kind:?}: loss {loss}, gradient {norm}");
-        let h = 4e-3;
+        let h = 1e-3;
         let at = |sign: f64| -> Vec<f32> {
             values.iter().zip(&g).map(|(v, d)| v + (sign * h * f64::from(*d) / norm) as f32).collect()
         };

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use cases_run::{CART_POLE, CONTINUOUS, Done, Runs, WINDOWS, assert_same, names, newest_step, resume, rows, signal, train};
+use cases_run::{
+    CART_POLE, CONTINUOUS, Done, Runs, WINDOWS, assert_same, names, newest_step, resume, rows, signal, train,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -53,7 +53,7 @@ fn check_slope(
     }
     let norm = direction.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     assert!(norm > 1e-3, "{what}: the gradient is {norm}");
-    let h = 4e-3;
+    let h = 1e-3;
     let at = |sign: f64| -> Vec<f32> {
         values.iter().zip(&direction).map(|(v, d)| v + (sign * h * f64::from(*d) / norm) as f32).collect()
     };

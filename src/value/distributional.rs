@@ -279,7 +279,7 @@ mod tests {
         let (mut target, mut g) = (Vec::new(), [0.0; 5]);
         for (prediction, rescaling) in predictions {
             let step = StepTarget { reward: 0.37, discount: 0.9, next: &next, rescaling };
-            let mut x = [0.31, -0.72, 1.45, 0.05, -1.1];
+            let mut x = [0.31, -0.72, 1.45, 0.05, -1.13];
             let (_, mean) = step_loss(prediction, step, &x, 0.7, &mut target, &mut g).unwrap();
             let (mut unused, analytic) = ([0.0; 5], g);
             for i in 0..5 {
