@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mamba_rl::config::{Config, Flags};
-use mamba_rl::learner::Learner;
 use mamba_rl::replay::SequenceBatch;
 use mamba_rl::train::{Fleet, Next, Parts, StepReport, make_env};
 use rand::SeedableRng;
