@@ -83,7 +83,7 @@ fn the_walk_sees_the_repository() {
 
 #[test]
 fn files_are_short() {
-    report(over(&texts(&[".rs", ".cu", ".cuh"], true), |_, t| rules::file_length(t)));
+    report(over(&texts(&[".rs", ".cu", ".cuh", ".cpp", ".h"], true), |_, t| rules::file_length(t)));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn no_file_without_a_concept() {
 
 #[test]
 fn the_repository_speaks_of_the_product_alone() {
-    let texts = texts(&[".rs", ".md", ".toml", ".sh", ".py", ".cu", ".cuh", ".txt", ".ci/run"], false);
+    let texts = texts(&[".rs", ".md", ".toml", ".sh", ".py", ".cu", ".cuh", ".cpp", ".h", ".txt", ".ci/run"], false);
     report(over(&texts, |_, t| rules::forbidden_words(t)));
 }
 
