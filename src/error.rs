@@ -44,6 +44,28 @@ pub enum Error {
         /// What is wrong and how to mend it.
         problem: String,
     },
+    /// The device has no room for a buffer.
+    #[error("device {device}: out of memory: {requested} bytes were asked for, {free} of {total} are free")]
+    OutOfMemory {
+        /// Its name, such as `cuda:0`.
+        device: String,
+        /// Bytes of the buffer.
+        requested: usize,
+        /// Bytes free.
+        free: usize,
+        /// Bytes in all.
+        total: usize,
+    },
+    /// The device failed while running.
+    #[error("device {device}: {doing}: {problem}")]
+    Driver {
+        /// Its name, such as `cuda:0`.
+        device: String,
+        /// What was being done, such as `recording a graph`.
+        doing: String,
+        /// What the driver said.
+        problem: String,
+    },
     /// A kernel could not be built or launched.
     #[error("kernel {kernel}: {problem}")]
     Kernel {

@@ -29,4 +29,6 @@ mod documents {
     struct Embedding;
     #[doc = include_str!("../docs/environments.md")]
     struct Environments;
+    #[doc = include_str!("../docs/cuda.md")]
+    struct Cuda;
 }

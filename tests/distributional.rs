@@ -23,7 +23,7 @@ fn setup(kind: CriticKind, task: &'static str) -> Setup {
 fn update_at(rig: &mut Rig, target: &[f32], params: &[f32], batch: &SequenceBatch) -> Update {
     let zeros = vec![0.0; params.len()];
     let (params, target, m, v) = (params.to_vec(), target.to_vec(), zeros.clone(), zeros);
-    rig.learner.restore(&LearnerState { params, target, m, v, updates: 0, skipped: 0 }).unwrap();
+    rig.learner.restore(&LearnerState { params, target, m, v, ..LearnerState::default() }).unwrap();
     rig.learner.update(batch).unwrap()
 }
 

@@ -47,13 +47,13 @@ const IDS: [&str; 59] = [
 
 /// Requirements without a test here, and why.
 const WITHOUT: &[(&str, &str)] = &[
-    ("BN-3", "reduced precision: needs CUDA"),
-    ("BN-4", "reduced precision: needs CUDA"),
-    ("CU-1", "needs CUDA"),
-    ("CU-2", "needs CUDA"),
-    ("CU-3", "needs CUDA"),
-    ("CU-4", "needs CUDA"),
-    ("CU-5", "needs CUDA"),
+    ("BN-3", "reduced precision: tests/cuda_cases.rs, tests/cuda_training.rs"),
+    ("BN-4", "reduced precision: tests/cuda_cases.rs, tests/cuda_training.rs"),
+    ("CU-1", "tests/cuda_cli.rs"),
+    ("CU-2", "tests/cuda_cli.rs"),
+    ("CU-3", "tests/cuda_cli.rs, and tests/cli.rs without CUDA"),
+    ("CU-4", "tests/cuda_cases.rs"),
+    ("CU-5", "tests/cuda_training.rs, tests/cuda_cli.rs"),
     ("CC-1", "needs asynchronous actors"),
     ("CC-3", "needs asynchronous actors"),
 ];

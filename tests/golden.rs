@@ -17,8 +17,8 @@ macro_rules! both {
     ($body:path) => {{
         use $body as body;
         |case: &Case| match case.precision {
-            Precision::F32 => body::<f32>(case),
             Precision::F64 => body::<f64>(case),
+            _ => body::<f32>(case),
         }
     }};
 }

@@ -31,6 +31,7 @@ fn update_at(rig: &mut SoftRig, target: &[f32], params: &[f32], batch: &Sequence
         v: vec![0.0; n],
         updates: 0,
         skipped: 0,
+        loss_scale: None,
     };
     rig.learner.restore(&state).unwrap();
     rig.learner.update(batch).unwrap()

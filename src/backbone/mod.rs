@@ -140,6 +140,27 @@ impl<D: Device> State<D> {
         Ok(())
     }
 
+    /// Sets all rows from host rows `[state_len]`, one copy for each part. `spare` is working memory.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn write_rows<'a>(
+        &mut self,
+        dev: &D,
+        layout: &[Part],
+        rows: impl Iterator<Item = &'a [f32]> + Clone,
+        spare: &mut Vec<f32>,
+    ) -> Result<()> {
+        let mut at = 0;
+        for (p, buf) in layout.iter().zip(&mut self.bufs) {
+            spare.clear();
+            rows.clone().for_each(|row| spare.extend_from_slice(&row[at..at + p.len]));
+            dev.upload(spare, ViewMut::new(buf, 0, spare.len()))?;
+            at += p.len;
+        }
+        Ok(())
+    }
+
     /// Copies all rows of another state of the same layout and batch.
     ///
     /// # Errors
@@ -255,6 +276,11 @@ pub enum BackboneConfig {
 /// `Config` naming the field, its value and the limit.
 pub fn build<D: Backend>(config: &BackboneConfig) -> Result<Box<dyn Backbone<D>>> {
     Ok(match config {
+        BackboneConfig::Mamba(c) if c.d_state > D::most_states() => {
+            let problem =
+                format!("is {}, but this device holds at most {} states of a channel", c.d_state, D::most_states());
+            return Err(Error::config("backbone.d_state", problem));
+        }
         BackboneConfig::Mamba(c) => Box::new(Mamba::new(c.clone())?),
         BackboneConfig::Gru(c) => Box::new(Gru::new(c.clone())?),
         BackboneConfig::Lstm(c) => Box::new(Lstm::new(c.clone())?),

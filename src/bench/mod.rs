@@ -4,6 +4,8 @@
 //! is what the code can do and the median is what it got.
 
 pub mod counts;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod machine;
 mod report;
 mod workload;
@@ -44,6 +46,10 @@ const S1: Shape =
 const S1_ROTATE: Shape = Shape { name: "S1-rotate", rotate: Rotate::Learned, ..S1 };
 const S2: Shape =
     Shape { name: "S2", d_input: 64, d_model: 256, n_layers: 4, batch: 32, time: 120, rotate: Rotate::Off };
+
+/// A shape for GPUs: what a CPU takes seconds for.
+pub const S3: Shape =
+    Shape { name: "S3", d_input: 512, d_model: 512, n_layers: 6, batch: 64, time: 120, rotate: Rotate::Off };
 
 /// Pieces that a batch is cut into: the default of `train.shards`.
 pub const SHARDS: usize = 4;

@@ -15,6 +15,7 @@ use crate::device::{Cpu, Device, Kind, View, ViewMut};
 use crate::error::Result;
 use crate::learner::{Learner, R2d2, R2d2Config, TargetUpdate};
 use crate::network::{DuelingHead, InputLayout, QNetwork, cut};
+use crate::ops::Backend;
 use crate::ops::reduce::Reduce;
 use crate::params::{ParamLayout, Params};
 use crate::replay::{ActionRows, Handle, ObsRows, SequenceBatch};
@@ -23,12 +24,12 @@ use crate::value::td_error::Loss;
 /// Actions of the head in a learner's step.
 const ACTIONS: usize = 4;
 
-fn backbone(s: Shape) -> Result<Mamba> {
+pub(super) fn backbone(s: Shape) -> Result<Mamba> {
     let (d_input, d_model, n_layers, rotate) = (s.d_input, s.d_model, s.n_layers, s.rotate);
     Mamba::new(MambaConfig { d_input, d_model, n_layers, rotate, ..MambaConfig::default() })
 }
 
-fn numbers(rng: &mut ChaCha8Rng, n: usize) -> Vec<f32> {
+pub(super) fn numbers(rng: &mut ChaCha8Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
@@ -175,17 +176,27 @@ impl Stepping {
 }
 
 /// A learner with a dueling head on a batch that stays the same: burn-in T/3, learnt 2T/3, one slot to bootstrap from.
-pub struct Learning {
-    learner: R2d2<Cpu>,
+pub struct Learning<D: Backend = Cpu> {
+    learner: R2d2<D>,
     batch: SequenceBatch,
 }
 
 impl Learning {
-    /// The learner's defaults: double Q, AdamW, clip, soft target.
+    /// On the CPU.
     ///
     /// # Errors
     /// `Config`, device errors.
     pub fn new(s: Shape) -> Result<Self> {
+        Learning::on(Cpu::new(), s)
+    }
+}
+
+impl<D: Backend> Learning<D> {
+    /// The learner's defaults: double Q, AdamW, clip, soft target.
+    ///
+    /// # Errors
+    /// `Config`, device errors.
+    pub fn on(dev: D, s: Shape) -> Result<Self> {
         let mut rng = ChaCha8Rng::seed_from_u64(11);
         let head = DuelingHead::new(s.d_model, 128, ACTIONS);
         let net = QNetwork::new(s.d_input, None, Box::new(backbone(s)?), head)?;
@@ -195,7 +206,7 @@ impl Learning {
         let input = InputLayout::new(&Space::box_f32(&low, &one), &Space::Discrete(ACTIONS), &off);
         let values = net.initial(&mut rng);
         let state = state_len(net.state_layout());
-        let learner = R2d2::new(Cpu::new(), net, input, config(), &values)?;
+        let learner = R2d2::new(dev, net, input, config(), &values)?;
         let (burn_in, slots) = (s.time / 3, s.time + 1);
         let n = slots * s.batch;
         let real = |from: usize, at: usize| u8::from((from..s.time).contains(&(at / s.batch)));
@@ -223,6 +234,11 @@ impl Learning {
             ..SequenceBatch::default()
         };
         Ok(Learning { learner, batch })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &QNetwork<D> {
+        self.learner.network()
     }
 
     /// One update.

@@ -10,6 +10,8 @@
 
 mod bench;
 mod bench_envs;
+#[cfg(feature = "cuda")]
+mod bench_gpu;
 mod bench_shapes;
 mod checkpoint;
 mod devices;

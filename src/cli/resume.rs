@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Outcome {
     let saved = saved(dir)?;
     let asked = Config::load_resumed(&saved, args.preset.as_deref(), args.config.as_deref(), &args.set, &args.flags())?;
     let plan = Plan::new(asked)?;
-    let before = Plan::new(saved)?.config;
+    let before = before(saved, &plan.config)?;
     if let Some(d) = Config::resume_difference(&before, &plan.config)? {
         return Err(Error::Usage(format!(
             "`{}` is {} in {}, but {} was asked for; a resumed run keeps its settings: leave it out, or start a new run",
@@ -61,6 +61,16 @@ fn saved(dir: &Path) -> Result<Config> {
         return Err(Error::Usage(format!("{shown} holds no {}, so it is no run; name a run folder", run_dir::CONFIG)));
     }
     Config::load_file(&file)
+}
+
+/// The saved config, resolved. Its own device may be on another machine: a run may go on elsewhere.
+fn before(saved: Config, now: &Config) -> Result<Config> {
+    let (device, precision) = (saved.train.device.clone(), saved.train.precision.clone());
+    let mut here = saved;
+    (here.train.device, here.train.precision) = (now.train.device.clone(), now.train.precision.clone());
+    let mut before = Plan::new(here)?.config;
+    (before.train.device, before.train.precision) = (device, precision);
+    Ok(before)
 }
 
 /// The message for `--resume` without a folder.

@@ -54,6 +54,8 @@ pub(super) const FREE_KEYS: &[(&str, &str)] = &[
     ("train", "steps"),
     ("train", "device"),
     ("train", "precision"),
+    ("train", "graphs"),
+    ("train", "kernel_cache"),
     ("train", "threads"),
     ("eval", "every"),
     ("checkpoint", "every"),

@@ -392,8 +392,14 @@ pub struct TrainSection {
     pub mode: String,
     /// `cpu`, `auto`, `cuda` or `cuda:N`. Default `cpu`.
     pub device: String,
-    /// `f32`, `bf16` or `f16`. Default `f32`.
+    /// `f32`, `bf16` or `f16`; the last two on CUDA alone. Default `f32`.
     pub precision: String,
+    /// On CUDA: may f32 products round their operands to 11 bits? Default false.
+    pub tf32: bool,
+    /// On CUDA: record an update's steps as graphs? Same bits either way. Default true.
+    pub graphs: bool,
+    /// On CUDA: folder for compiled kernels; `auto`: in the user's cache folder; `off`: compile at each start. Default `auto`.
+    pub kernel_cache: String,
     /// Threads; 0: all cores. Default 0. Bits do not depend on it.
     pub threads: usize,
     /// Code path: `auto`, `avx512`, `avx2` or `portable`. Default `auto`.

@@ -3,6 +3,7 @@
 use mamba_rl_envs::{EnvArgs, EnvSpec, Space};
 
 use super::{Auto, Config, ReplayLayout, RewardScale, Suggested};
+use crate::device::Choice;
 use crate::error::{Error, Result};
 
 /// Discount where neither config nor task says otherwise.
@@ -12,7 +13,7 @@ const D_CONV: usize = 4;
 
 impl Config {
     /// Fills in what depends on the task, and gives one line for each such value, to be printed. The id becomes the
-    /// registered one, the agent follows the action space, device `auto` becomes the CPU. Ends with a validation.
+    /// registered one, the agent follows the action space, the device becomes a concrete one. Ends with a validation.
     ///
     /// # Errors
     /// `Usage` for a task whose actions do not suit the agent; otherwise as [`Config::validate`].
@@ -26,8 +27,11 @@ impl Config {
             self.replay.period = (self.learner.length / 2).max(1);
         }
         if self.train.device == "auto" {
-            self.train.device = "cpu".into();
-            lines.push("device cpu (auto: this build has no CUDA support)".into());
+            let (device, why) = Choice::auto();
+            self.train.device = device.to_string();
+            lines.push(why);
+        } else {
+            self.train.device = Choice::new(&self.train.device)?.to_string();
         }
         self.validate()?;
         self.check_batch(spec.max_steps.unwrap_or(0))?;

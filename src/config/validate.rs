@@ -2,6 +2,7 @@
 //! Every message names the keys involved, what was found and what was expected.
 
 use super::{Config, CriticKind, ReplayLayout, RotateKind, Suggested};
+use crate::device::Choice;
 use crate::error::{Error, Result};
 
 impl Config {
@@ -162,13 +163,13 @@ impl Config {
                            action would always be a bound; expected at least 1";
             return Err(Error::config("network.head_hidden", problem));
         }
-        if t.device.starts_with("cuda") {
-            return Err(Error::Device {
-                device: t.device.clone(),
-                problem: "this build has no CUDA support; devices present: cpu; use --device cpu or auto".into(),
-            });
+        let device = Choice::new(&t.device)?;
+        device.check()?;
+        if t.precision == "f16" && self.agent.name == "rsac" {
+            let problem = "is \"f16\", but agent \"rsac\" has no loss scale, so that small gradients would be lost; use bf16 or f32";
+            return Err(Error::config("train.precision", problem));
         }
-        if t.precision != "f32" {
+        if t.precision != "f32" && device == Choice::Cpu {
             let problem = format!(
                 "is \"{}\", but `train.device` \"{}\" runs on the CPU, which computes in f32; use --precision f32",
                 t.precision, t.device

@@ -107,6 +107,7 @@ impl<F> Cpu<F> {
 impl<F: Real> Device for Cpu<F> {
     type Tensor = Vec<F>;
     type Mask = Vec<u8>;
+    type Recording = ();
 
     fn name(&self) -> String {
         "cpu".into()

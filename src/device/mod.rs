@@ -1,14 +1,21 @@
 //! Where numbers live. A [`Device`] owns flat buffers and moves them to and from the host; what is computed with them
 //! is the business of `ops`. Buffers have no shape: a shape travels beside them, and a [`View`] names a range of one.
 
+mod choice;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod simd;
 
+pub use choice::{Choice, gpus};
 pub use cpu::{Cpu, Real};
 pub(crate) use cpu::{host_mask, is_set};
 pub use simd::{Isa, Simd};
 
 use crate::error::Result;
+
+/// What tells one recording from another: sizes of the work.
+pub type Key = [usize; 4];
 
 /// How a buffer is stored. On the CPU both are the device's one float type; on CUDA `Small` follows `Precision`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,15 +26,67 @@ pub enum Kind {
     Small,
 }
 
+/// The setting `train.precision`: how operands of matrix products and saved activations are stored.
+/// Sums, weights, states and losses are f32 whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// 32 bits: 8 of exponent, 24 of fraction.
+    #[default]
+    F32,
+    /// 16 bits with the range of f32: 8 of exponent, 8 of fraction.
+    Bf16,
+    /// 16 bits, 5 of exponent, 11 of fraction: the loss is scaled so that small gradients survive.
+    F16,
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::F16 => "f16",
+        })
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = crate::error::Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let found = [Precision::F32, Precision::Bf16, Precision::F16].into_iter().find(|p| p.to_string() == s);
+        found.ok_or_else(|| crate::error::Error::config("train.precision", format!("is `{s}`; use f32, bf16 or f16")))
+    }
+}
+
 /// A place where flat buffers live and ops run. Cheap to clone.
 pub trait Device: Clone + Send + Sync + 'static {
     /// A flat buffer of numbers.
     type Tensor: Send + Sync + 'static;
     /// A flat buffer of bytes: reset and validity masks.
     type Mask: Send + Sync + 'static;
+    /// Work that the device has recorded and can repeat: graphs on CUDA, nothing on the CPU.
+    type Recording: Default + Send + Sync + 'static;
 
     /// Name for logs, such as `cpu`.
     fn name(&self) -> String;
+    /// How [`Kind::Small`] is stored.
+    fn precision(&self) -> Precision {
+        Precision::F32
+    }
+    /// Pieces that a batch is cut into, where `wanted` are asked for.
+    fn shards(&self, wanted: usize) -> usize {
+        wanted
+    }
+    /// Does `work`, or repeats it. Work of the same `key` runs the same ops on the same buffers with the same sizes and
+    /// scalars; it neither allocates nor moves numbers from or to the host. Then a device may record it once and repeat the
+    /// recording without asking for it again.
+    ///
+    /// # Errors
+    /// Those of `work`; a recording that breaks.
+    fn repeat(&self, recording: &mut Self::Recording, key: Key, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _ = (recording, key);
+        work()
+    }
     /// A buffer of `len` zeros.
     fn zeros(&self, len: usize, kind: Kind) -> Result<Self::Tensor>;
     /// A mask of `len` zero bytes.

@@ -43,12 +43,16 @@ pub(super) fn pieces(
     Ok(())
 }
 
+/// Does no row need its state put back on the way, so that burn-in is the same work for every batch of these sizes?
+pub(super) fn in_one_piece(rows: Range<usize>, burn_in: usize, batch: &SequenceBatch) -> bool {
+    late_starts(rows, burn_in, batch).is_empty()
+}
+
 /// Burn-in of a Q-network and its target.
 pub(super) fn burn_in<D: Backend>(
     dev: &D,
     net: &QNetwork<D>,
-    online: &Params<D>,
-    target: &Params<D>,
+    [online, target]: [&Params<D>; 2],
     shard: &mut Shard<D>,
     batch: &SequenceBatch,
 ) -> Result<()> {

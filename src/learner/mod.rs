@@ -3,6 +3,7 @@
 
 mod burn_in;
 mod delta_q;
+mod loss_scale;
 mod r2d2;
 mod rows;
 mod rsac;
@@ -14,6 +15,7 @@ mod target_network;
 mod td;
 mod td_distribution;
 
+pub use loss_scale::LossScale;
 pub use r2d2::{R2d2, R2d2Config};
 pub use rsac::{Rsac, RsacConfig};
 pub use target_network::TargetUpdate;
@@ -65,6 +67,8 @@ pub struct LearnerState {
     pub updates: u64,
     /// Updates that were skipped.
     pub skipped: u64,
+    /// Where the device has one; the default where a run goes on with f16 that did not begin with it.
+    pub loss_scale: Option<LossScale>,
 }
 
 impl LearnerState {

@@ -18,16 +18,15 @@ use super::shards::Shard;
 use super::target_network::{self, TargetUpdate};
 use super::td::{ShardQ, TdConfig};
 use super::td_distribution::ShardNumbers;
-use super::{Learner, LearnerState, Update, burn_in};
+use super::{Learner, LearnerState, LossScale, Update, burn_in};
 use crate::backbone::SeqShape;
-use crate::device::{Kind, View, ViewMut};
+use crate::device::{Kind, Precision, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::network::{InputLayout, QNetwork, join_action};
 use crate::ops::Backend;
-use crate::ops::adamw::AdamWStep;
+use crate::ops::adamw::{Control, REPORT, UpdateBuffers, UpdateRule};
 use crate::params::{Group, ParamLayout, Params};
 use crate::replay::{ActionSlice, SequenceBatch};
-use crate::value::clip::clip_factor;
 use crate::value::td_error::Loss;
 
 /// Settings of the learner; meanings and defaults in `config`.
@@ -79,6 +78,13 @@ pub struct R2d2<D: Backend> {
     target: Params<D>,
     m: D::Tensor,
     v: D::Tensor,
+    /// What the update depends on and what it reports, see `ops::adamw`.
+    control: D::Tensor,
+    report: D::Tensor,
+    /// For f16 alone.
+    loss_scale: Option<LossScale>,
+    /// Factor on the loss of the last update.
+    scaled_by: f32,
     shards: Vec<Shard<D>>,
     /// Rows and slots that the shards were made for.
     room: SeqShape,
@@ -100,9 +106,26 @@ impl<D: Backend> R2d2<D> {
         let online = Params::new(&dev, net.layout().clone(), values)?;
         let target = Params::new(&dev, net.layout().clone(), values)?;
         let (m, v) = (dev.zeros(values.len(), Kind::Full)?, dev.zeros(values.len(), Kind::Full)?);
-        let room = SeqShape { time: 0, batch: 0 };
-        let (shards, priorities) = (Vec::new(), Vec::new());
-        Ok(R2d2 { dev, net, input, config, online, target, m, v, shards, room, priorities, updates: 0, skipped: 0 })
+        let (control, report) = (dev.zeros(Control::LEN, Kind::Full)?, dev.zeros(REPORT, Kind::Full)?);
+        Ok(R2d2 {
+            loss_scale: (dev.precision() == Precision::F16).then(LossScale::default),
+            dev,
+            net,
+            input,
+            config,
+            online,
+            target,
+            m,
+            v,
+            control,
+            report,
+            scaled_by: 1.0,
+            shards: Vec::new(),
+            room: SeqShape { time: 0, batch: 0 },
+            priorities: Vec::new(),
+            updates: 0,
+            skipped: 0,
+        })
     }
 
     /// The network.
@@ -131,6 +154,8 @@ impl<D: Backend> R2d2<D> {
     /// `Shape` when the length differs.
     pub fn set_target(&mut self, values: &[f32]) -> Result<()> {
         self.target = Params::new(&self.dev, self.net.layout().clone(), values)?;
+        // recordings hold the old place
+        self.shards.iter_mut().for_each(Shard::forget);
         Ok(())
     }
 
@@ -142,6 +167,8 @@ impl<D: Backend> R2d2<D> {
         let first = self.shards.first().ok_or_else(|| Error::Usage("no update has been made".into()))?;
         let mut out = vec![0.0; self.net.layout().len()];
         self.dev.download(View::new(&first.grads, 0, out.len()), &mut out)?;
+        let scale = self.scaled_by;
+        out.iter_mut().for_each(|g| *g /= scale);
         Ok(out)
     }
 
@@ -175,7 +202,7 @@ impl<D: Backend> R2d2<D> {
         let (mut a, mut b) = (vec![0.0; batch.batch * n], vec![0.0; batch.batch * n]);
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s, batch)?;
+            burn_in::burn_in(&self.dev, &self.net, [&self.online, &self.target], s, batch)?;
             for (i, row) in s.rows.clone().enumerate() {
                 let at = row * n..(row + 1) * n;
                 s.online_state.read_row(&self.dev, self.net.state_layout(), i, &mut a[at.clone()])?;
@@ -195,8 +222,7 @@ impl<D: Backend> R2d2<D> {
         let mut out = vec![0.0; batch.batch * len * a];
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            burn_in::burn_in(&self.dev, &self.net, &self.online, &self.target, s, batch)?;
-            unroll(&self.dev, &self.net, &self.online, &self.target, s)?;
+            unroll(&self.dev, &self.net, [&self.online, &self.target], s, batch)?;
             let b = s.rows.len();
             for (i, row) in s.rows.clone().enumerate() {
                 for t in 0..len {
@@ -215,7 +241,7 @@ impl<D: Backend> R2d2<D> {
         }
         let time = batch.slots.max(self.room.time);
         self.shards.clear();
-        for rows in crate::network::cut(batch.batch, self.config.shards) {
+        for rows in crate::network::cut(batch.batch, self.dev.shards(self.config.shards)) {
             self.shards.push(Shard::new(&self.dev, &self.net, rows, time)?);
         }
         self.room = SeqShape { time, batch: batch.batch };
@@ -235,12 +261,11 @@ impl<D: Backend> R2d2<D> {
         }
     }
 
-    /// L1 to L7a of one shard.
-    fn shard_step(&self, shard: &mut Shard<D>, batch: &SequenceBatch, n_learnt: usize) -> Result<()> {
+    /// L1 to L6 of one shard, and L9; with its gradient where it is one of many.
+    fn shard_step(&self, shard: &mut Shard<D>, batch: &SequenceBatch, n_learnt: usize, many: bool) -> Result<()> {
         let (dev, net) = (&self.dev, &self.net);
         shard.load(dev, net, &self.input, batch, self.config.reward_scale)?; // L1
-        burn_in::burn_in(dev, net, &self.online, &self.target, shard, batch)?; // L2
-        unroll(dev, net, &self.online, &self.target, shard)?; // L3
+        unroll(dev, net, [&self.online, &self.target], shard, batch)?; // L2, L3
         let space = self.input.action();
         let join = |at: usize| match batch.action_row(at) {
             ActionSlice::Discrete(parts) => join_action(space, parts),
@@ -259,67 +284,75 @@ impl<D: Backend> R2d2<D> {
                 shard.td.run_distribution(config, batch, n_learnt, q, numbers, g_q, &join)?;
             }
         }
-        // L7
+        if self.scaled_by != 1.0 {
+            host.g_q.iter_mut().for_each(|g| *g *= self.scaled_by);
+        }
         let n = host.g_q.len();
         dev.upload(&host.g_q, ViewMut::new(&mut shard.online.g_q, 0, n))?;
-        let len = net.layout().len();
-        dev.fill(ViewMut::new(&mut shard.grads, 0, len), 0.0)?;
-        let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
-        net.backward(dev, &self.online, seq, &mut shard.online, &mut shard.grads)
+        if many { backward(dev, net, &self.online, shard) } else { Ok(()) }
     }
 
-    /// L7b  gradients added in shard order into the first one; returns the global norm.
-    fn reduce(&mut self) -> Result<f64> {
-        let len = self.net.layout().len();
-        if let Some((sum, rest)) = self.shards.split_first_mut() {
-            for s in rest {
-                self.dev.add_assign(View::new(&s.grads, 0, len), ViewMut::new(&mut sum.grads, 0, len))?;
-            }
-            return Ok(self.dev.sum_squares(View::new(&sum.grads, 0, len))?.sqrt());
-        }
-        Ok(0.0)
-    }
-
-    /// L7c  clip and AdamW, group by group.
-    fn optimise(&mut self, norm: f64) -> Result<()> {
-        let c = &self.config;
-        let t = self.updates + 1;
+    /// What the next update depends on.
+    fn next_control(&self) -> Control {
+        let (c, t) = (&self.config, self.updates + 1);
         let warm = if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
-        let grad_scale = c.grad_clip.map_or(1.0, |max| clip_factor(norm, f64::from(max)) as f32);
-        for group in Group::ALL {
-            let heads = matches!(group, Group::HeadsDecayed | Group::HeadsPlain);
-            let decayed = matches!(group, Group::BackboneDecayed | Group::HeadsDecayed);
-            let step = AdamWStep {
-                lr: warm * if heads { c.lr_heads } else { c.lr_backbone },
-                beta1: c.betas.0,
-                beta2: c.betas.1,
-                eps: c.adam_eps,
-                weight_decay: if decayed { c.weight_decay } else { 0.0 },
-                t,
-                grad_scale,
-            };
-            let range = self.net.layout().group(group);
-            if range.len > 0 {
-                let grads = &self.shards[0].grads;
-                self.dev.adamw(step, range, &mut self.online.flat, grads, &mut self.m, &mut self.v)?;
+        Control { lr_backbone: warm * c.lr_backbone, lr_heads: warm * c.lr_heads, t, loss_scale: self.scaled_by }
+    }
+
+    /// L7  gradients of all shards, added in their order; clip and AdamW. The global norm, and whether the update was skipped.
+    fn learn(&mut self) -> Result<(f64, bool)> {
+        let c = &self.config;
+        let (beta1, beta2) = c.betas;
+        let rule = UpdateRule { beta1, beta2, eps: c.adam_eps, weight_decay: c.weight_decay, grad_clip: c.grad_clip };
+        let control = self.next_control();
+        self.dev.upload(&control.numbers(&rule), ViewMut::new(&mut self.control, 0, Control::LEN))?;
+        let (dev, net) = (&self.dev, &self.net);
+        let groups = Group::ALL.map(|g| net.layout().group(g));
+        let Some((first, rest)) = self.shards.split_first_mut() else { return Ok((0.0, false)) };
+        let (mut recording, key) = (std::mem::take(&mut first.learning), first.key());
+        let done = dev.repeat(&mut recording, key, || {
+            if rest.is_empty() {
+                backward(dev, net, &self.online, first)?; // of many, each thread made its own
             }
-        }
-        Ok(())
+            let len = net.layout().len();
+            for s in rest {
+                dev.add_assign(View::new(&s.grads, 0, len), ViewMut::new(&mut first.grads, 0, len))?;
+            }
+            let (params, grads, m, v) = (&mut self.online.flat, &first.grads, &mut self.m, &mut self.v);
+            let (numbers, report) = (&self.control, &mut self.report);
+            dev.update(rule, control, groups, UpdateBuffers { params, grads, m, v, control: numbers, report })
+        });
+        first.learning = recording;
+        done?;
+        let mut report = [0.0; REPORT];
+        self.dev.download(View::new(&self.report, 0, REPORT), &mut report)?;
+        Ok((f64::from(report[0]), report[1] != 0.0))
     }
 }
 
-/// L3  the slots after burn-in: online with tape, target without; Q-values to the host.
+/// L2 and L3  burn-in, then the slots after it: online with tape, target without; Q-values to the host.
 fn unroll<D: Backend>(
     dev: &D,
     net: &QNetwork<D>,
-    online: &Params<D>,
-    target: &Params<D>,
+    [online, target]: [&Params<D>; 2],
     shard: &mut Shard<D>,
+    batch: &SequenceBatch,
 ) -> Result<()> {
-    let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
-    let rows = seq.shape.rows();
-    net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
-    net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)?;
+    let work = |shard: &mut Shard<D>| {
+        burn_in::burn_in(dev, net, [online, target], shard, batch)?; // L2
+        let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
+        net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
+        net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)
+    };
+    if burn_in::in_one_piece(shard.rows.clone(), shard.burn_in, batch) {
+        let (mut recording, key) = (std::mem::take(&mut shard.unrolling), shard.key());
+        let done = dev.repeat(&mut recording, key, || work(shard));
+        shard.unrolling = recording;
+        done?;
+    } else {
+        work(shard)?; // states are put in on the way
+    }
+    let rows = (shard.slots_n - shard.burn_in) * shard.rows.len();
     let (n, wide) = (rows * net.actions(), rows * net.d_output());
     let host = &mut shard.host;
     host.g_q.resize(wide, 0.0);
@@ -340,13 +373,22 @@ fn unroll<D: Backend>(
     Ok(())
 }
 
+/// L7a  gradient of one shard.
+fn backward<D: Backend>(dev: &D, net: &QNetwork<D>, online: &Params<D>, shard: &mut Shard<D>) -> Result<()> {
+    dev.fill(ViewMut::new(&mut shard.grads, 0, net.layout().len()), 0.0)?;
+    let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
+    net.backward(dev, online, seq, &mut shard.online, &mut shard.grads)
+}
+
 impl<D: Backend> Learner for R2d2<D> {
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         self.make_room(batch)?;
         let n_learnt = learnt_steps(batch);
+        self.scaled_by = self.loss_scale.map_or(1.0, |s| s.scale);
         let mut shards = std::mem::take(&mut self.shards);
         let this = &*self;
-        let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt);
+        let many = shards.len() > 1;
+        let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt, many);
         match &mut shards[..] {
             [only] => each(only),
             many => many.par_iter_mut().for_each(each),
@@ -361,14 +403,13 @@ impl<D: Backend> Learner for R2d2<D> {
             update.q_mean += s.td.q_sum;
         }
         update.q_mean /= n_learnt.max(1) as f64;
-        update.grad_norm = self.reduce()?;
-        if !update.grad_norm.is_finite() {
+        (update.grad_norm, update.skipped) = self.learn()?;
+        self.loss_scale = self.loss_scale.map(|s| s.after(update.skipped));
+        if update.skipped {
             // a bad batch must not poison weights, moments or target
             self.skipped += 1;
-            update.skipped = true;
             return Ok(update);
         }
-        self.optimise(update.grad_norm)?;
         self.updates += 1;
         target_network::follow(&self.dev, self.config.target, self.updates, &self.online, &mut self.target)?;
         Ok(update)
@@ -409,6 +450,7 @@ impl<D: Backend> Learner for R2d2<D> {
             v: host(&self.v)?,
             updates: self.updates,
             skipped: self.skipped,
+            loss_scale: self.loss_scale,
         })
     }
 
@@ -421,6 +463,8 @@ impl<D: Backend> Learner for R2d2<D> {
             self.dev.upload(from, ViewMut::new(to, 0, n))?;
         }
         (self.updates, self.skipped) = (state.updates, state.skipped);
+        // a run may go on with another precision
+        self.loss_scale = self.loss_scale.map(|start| state.loss_scale.unwrap_or(start));
         Ok(())
     }
 

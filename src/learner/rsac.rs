@@ -199,7 +199,7 @@ impl<D: Backend> Rsac<D> {
         if batch.batch != self.room.batch || batch.slots > self.room.time {
             let time = batch.slots.max(self.room.time);
             self.shards.clear();
-            for rows in crate::network::cut(batch.batch, self.config.common.shards) {
+            for rows in crate::network::cut(batch.batch, self.dev.shards(self.config.common.shards)) {
                 self.shards.push(SoftShard::new(&self.dev, &self.net, rows, time)?);
             }
             self.room = SeqShape { time, batch: batch.batch };
@@ -364,6 +364,7 @@ impl<D: Backend> Learner for Rsac<D> {
             v: v?,
             updates: self.updates,
             skipped: self.skipped,
+            loss_scale: None,
         })
     }
 

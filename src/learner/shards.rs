@@ -4,7 +4,7 @@
 
 use super::slots::Slots;
 use crate::backbone::{SeqShape, State};
-use crate::device::Kind;
+use crate::device::{Key, Kind};
 use crate::error::Result;
 use crate::network::{InputLayout, QNetwork, Workspace};
 use crate::ops::Backend;
@@ -21,6 +21,7 @@ pub(super) struct Host {
     pub numbers_target: Vec<f32>,
     /// Gradient of what the networks gave, [L, B, N, A].
     pub g_q: Vec<f32>,
+    spare: Vec<f32>,
 }
 
 /// One run of rows.
@@ -38,6 +39,10 @@ pub(super) struct Shard<D: Backend> {
     pub grads: D::Tensor,
     pub host: Host,
     pub td: super::td::TdRows,
+    /// L2 and L3 as the device recorded them.
+    pub unrolling: D::Recording,
+    /// L7 likewise.
+    pub learning: D::Recording,
     /// How the last step ended.
     pub done: Result<()>,
 }
@@ -59,6 +64,8 @@ impl<D: Backend> Shard<D> {
             grads: dev.zeros(net.layout().len(), Kind::Full)?,
             host: Host::default(),
             td: super::td::TdRows::default(),
+            unrolling: D::Recording::default(),
+            learning: D::Recording::default(),
             done: Ok(()),
         })
     }
@@ -74,7 +81,20 @@ impl<D: Backend> Shard<D> {
     ) -> Result<()> {
         (self.slots_n, self.burn_in) = (batch.slots, batch.burn_in);
         self.slots.load(dev, input, batch, self.rows.clone(), scale)?;
-        (0..self.rows.len()).try_for_each(|i| self.write_state(dev, net, batch, i))
+        let n = crate::backbone::state_len(net.state_layout());
+        let rows = self.rows.clone().map(|row| &batch.state[row * n..(row + 1) * n]);
+        self.online_state.write_rows(dev, net.state_layout(), rows.clone(), &mut self.host.spare)?;
+        self.target_state.write_rows(dev, net.state_layout(), rows, &mut self.host.spare)
+    }
+
+    /// Forgets what was recorded: a buffer has moved.
+    pub fn forget(&mut self) {
+        (self.unrolling, self.learning) = (D::Recording::default(), D::Recording::default());
+    }
+
+    /// What tells one recording of this shard from another.
+    pub fn key(&self) -> Key {
+        [self.slots_n, self.burn_in, self.rows.len(), 0]
     }
 
     /// The stored state of the shard's row i into both networks' states.

@@ -11,10 +11,13 @@ use crate::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use crate::backbone::{SeqShape, state_len};
 use crate::checkpoint;
 use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayout, RotateKind, StateType};
-use crate::device::{Cpu, Simd};
+#[cfg(feature = "cuda")]
+use crate::device::cuda::{Cuda, CudaConfig, default_cache};
+use crate::device::{Choice, Cpu, Simd};
 use crate::error::{Error, Result};
 use crate::learner::{Learner, R2d2, R2d2Config, Rsac, RsacConfig, TargetUpdate};
 use crate::network::{Description, cut};
+use crate::ops::Backend;
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
 use crate::value::td_error;
 
@@ -39,19 +42,19 @@ pub struct Footprint {
     pub state_bytes_per_sequence: u64,
 }
 
-/// The parts of a run on the CPU.
+/// The parts of a run.
 pub struct Parts {
     /// The task.
     pub spec: EnvSpec,
     /// The network in words.
     pub description: Description,
-    /// Device of learner and actor.
+    /// Device of actor and evaluation.
     pub dev: Cpu,
     /// Training copies.
     pub envs: VecEnv,
     /// Stored sequences.
     pub replay: SharedReplay,
-    /// Updates.
+    /// Updates, on the run's device.
     pub learner: Box<dyn Learner>,
     /// Acting.
     pub actor: Actor<Cpu>,
@@ -172,17 +175,42 @@ fn rsac_config(config: &Config, components: usize) -> RsacConfig {
 fn learner(
     config: &Config,
     description: &Description,
-    dev: Cpu,
+    weights: Option<Vec<f32>>,
+) -> Result<(Box<dyn Learner>, Vec<f32>)> {
+    let device = Choice::new(&config.train.device)?;
+    device.check()?;
+    match device {
+        #[cfg(feature = "cuda")]
+        Choice::Cuda(ordinal) => learner_on(Cuda::open(cuda_config(config, ordinal)?)?, config, description, weights),
+        _ => learner_on(cpu(config)?, config, description, weights),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_config(config: &Config, ordinal: usize) -> Result<CudaConfig> {
+    let t = &config.train;
+    let cache = match t.kernel_cache.as_str() {
+        "auto" => default_cache(),
+        "off" => None,
+        folder => Some(folder.into()),
+    };
+    Ok(CudaConfig { ordinal, precision: t.precision.parse()?, tf32: t.tf32, graphs: t.graphs, cache })
+}
+
+fn learner_on<D: Backend>(
+    dev: D,
+    config: &Config,
+    description: &Description,
     weights: Option<Vec<f32>>,
 ) -> Result<(Box<dyn Learner>, Vec<f32>)> {
     let (input, rng) = (description.input(), &mut Stream::Weights.rng(config.train.seed));
     if description.agent == "rsac" {
-        let net = description.build_actor_critic::<Cpu>(config.agent.temperature as f32)?;
+        let net = description.build_actor_critic::<D>(config.agent.temperature as f32)?;
         let values = weights.unwrap_or_else(|| net.layout().initial(rng));
         let settings = rsac_config(config, description.action_space.flat_len());
         return Ok((Box::new(Rsac::new(dev, net, input, settings, &values)?), values));
     }
-    let net = description.build::<Cpu>()?;
+    let net = description.build::<D>()?;
     let values = weights.unwrap_or_else(|| net.initial(rng));
     Ok((Box::new(R2d2::new(dev, net, input, learner_config(config), &values)?), values))
 }
@@ -252,7 +280,7 @@ impl Parts {
         let spec = envs.spec().clone();
         let description = Description::new(config, &spec);
         let dev = cpu(config)?;
-        let (learner, values) = learner(config, &description, dev, weights)?;
+        let (learner, values) = learner(config, &description, weights)?;
         let net = description.build_policy::<Cpu>()?;
         let replay_spec = replay_spec(config, &spec, masked, state_len(net.state_layout()));
         let replay = Arc::new(Mutex::new(SequenceReplay::new(replay_spec, replay_config(config))?));
@@ -335,10 +363,6 @@ pub fn footprint(config: &Config, spec: &EnvSpec) -> Result<Footprint> {
     let states = if whole { 0 } else { config.replay.capacity / period + config.env.num_envs };
     let bytes = |n: usize| n as u64;
     let replay_bytes = bytes(config.replay.capacity) * bytes(per_step) + bytes(states) * bytes(state_bytes);
-    if config.train.precision != "f32" {
-        let problem = format!("is `{}`, but the CPU computes in f32", config.train.precision);
-        return Err(Error::config("train.precision", problem));
-    }
     Ok(Footprint {
         parameters: net.layout().len(),
         replay_bytes,

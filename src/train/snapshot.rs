@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metrics::{Mmer, Since};
 use crate::actor::ActorState;
+use crate::learner::LossScale;
 
 /// Counters and sums.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -63,6 +64,9 @@ pub(super) struct Snapshot {
     pub replay_rng: ChaCha8Rng,
     pub updates: u64,
     pub skipped: u64,
+    /// Where the device has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// Length of `metrics.jsonl`; a resume cuts it back to here.
     pub metrics_bytes: u64,
     /// Is the replay in this checkpoint?

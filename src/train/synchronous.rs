@@ -393,6 +393,7 @@ impl<'a> Run<'a> {
             replay_rng: self.replay_rng.clone(),
             updates: state.updates,
             skipped: state.skipped,
+            loss_scale: state.loss_scale,
             metrics_bytes: self.logger.jsonl_len(),
             replay_saved: full,
         };
@@ -448,7 +449,7 @@ impl<'a> Run<'a> {
             best_eval_return: self.progress.best.map(|b| b.0),
             config_hash: c.config_hash()?,
             version: env!("CARGO_PKG_VERSION").into(),
-            device: "cpu".into(),
+            device: c.train.device.clone(),
             stopped,
         };
         if result.updates == 0 && stopped != Stopped::Interrupted {
@@ -526,6 +527,7 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
         v: optimizer.v,
         updates: snapshot.updates,
         skipped: snapshot.skipped,
+        loss_scale: snapshot.loss_scale,
     })?;
     parts.actor.restore(&snapshot.actor, &floats)?;
     if snapshot.replay_saved {

@@ -4,7 +4,7 @@
 use crate::source::{code_only, identifier};
 
 /// Files that a visitor looks for.
-pub const REQUIRED: [&str; 19] = [
+pub const REQUIRED: [&str; 21] = [
     "Cargo.toml",
     "Cargo.lock",
     "rustfmt.toml",
@@ -22,6 +22,8 @@ pub const REQUIRED: [&str; 19] = [
     "docs/numerics.md",
     "docs/checkpoint-format.md",
     "docs/troubleshooting.md",
+    "docs/cuda.md",
+    "tools/gpu_check.sh",
     "src/lib.rs",
     "src/main.rs",
 ];

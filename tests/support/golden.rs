@@ -14,7 +14,18 @@ use std::path::{Path, PathBuf};
 pub enum Precision {
     F32,
     F64,
+    /// f32 with operands of products and saved activations in 16 bits, range of f32: [`SMALL`].
+    Bf16,
+    /// Likewise, IEEE half.
+    F16,
 }
+
+/// Tolerances of outputs and states, and of gradients, where activations are stored in 16 bits. As with the files' own
+/// tolerances for f32, a tensor may differ by ten times what the reference itself loses, where that is more: here the f64
+/// network whose weights alone were rounded to the type ([`Case::measure`]).
+pub const SMALL: [(Precision, f64, f64); 2] = [(Precision::Bf16, 2e-2, 5e-2), (Precision::F16, 3e-3, 1e-2)];
+/// The factor on the reference's own loss.
+const REFERENCE: f64 = 10.0;
 
 #[derive(Debug)]
 enum Data {
@@ -43,6 +54,10 @@ pub struct Case {
     tensors: BTreeMap<String, Tensor>,
     touched: RefCell<BTreeSet<String>>,
     failures: RefCell<Vec<String>>,
+    /// What the reference loses, by tensor.
+    lost: BTreeMap<String, f64>,
+    /// Errors are noted here instead of judged.
+    measured: Option<RefCell<BTreeMap<String, f64>>>,
 }
 
 /// Name prefixes that the format knows.
@@ -87,7 +102,21 @@ impl Case {
         }
         let kind = meta["kind"].as_str().expect("a kind").to_owned();
         let (touched, failures) = (RefCell::default(), RefCell::new(failures));
-        Case { path: path.to_owned(), kind, meta, precision, tensors, touched, failures }
+        let (lost, measured) = (BTreeMap::new(), None);
+        Case { path: path.to_owned(), kind, meta, precision, tensors, touched, failures, lost, measured }
+    }
+
+    /// Errors of all tensors in a run of the f64 network, max |a − b| / max |b|.
+    pub fn measure(path: &Path, run: impl FnOnce(&Case)) -> BTreeMap<String, f64> {
+        let mut case = Case::load(path, Precision::F64);
+        case.measured = Some(RefCell::default());
+        run(&case);
+        case.measured.map(RefCell::into_inner).unwrap_or_default()
+    }
+
+    /// The case with the losses of a reference, from [`Case::measure`].
+    pub fn with_losses(self, lost: BTreeMap<String, f64>) -> Case {
+        Case { lost, ..self }
     }
 
     fn tensor(&self, name: &str) -> &Tensor {
@@ -173,6 +202,10 @@ impl Case {
             let own = name.strip_prefix("out.").map_or(&Value::Null, |n| &t[format!("f64_{n}")]);
             return if own.is_null() { t["f64"].clone() } else { own.clone() };
         }
+        if let Some((_, out, grad)) = SMALL.iter().find(|row| row.0 == self.precision) {
+            let lost = self.lost.get(name).map_or(0.0, |lost| REFERENCE * lost);
+            return Value::from(lost.max(if name.starts_with("grad.") { *grad } else { *out }));
+        }
         let by_prefix = match name {
             n if n.starts_with("grad.") => "f32_grad",
             n if n.starts_with("state_") => "f32_state",
@@ -213,11 +246,20 @@ impl Case {
     }
 
     fn compare_numbers(&self, name: &str, want: &[f64], got: &[f64], exact: bool) {
-        if self.precision == Precision::F32 && self.listed("f64_only", name) {
+        if self.precision != Precision::F64 && self.listed("f64_only", name) {
             return;
         }
         if want.len() != got.len() {
             return self.fail(format!("`{name}`: {} numbers, expected {}", got.len(), want.len()));
+        }
+        if let Some(measured) = &self.measured {
+            let largest = |x: &mut dyn Iterator<Item = f64>| x.fold(0.0f64, |m, x| m.max(x.abs()));
+            let scale = largest(&mut want.iter().copied());
+            let error = largest(&mut want.iter().zip(got).map(|(w, g)| g - w)) / scale.max(f64::MIN_POSITIVE);
+            let mut measured = measured.borrow_mut();
+            let worst = measured.entry(name.to_owned()).or_insert(0.0);
+            *worst = worst.max(error);
+            return;
         }
         let tolerance = self.tolerance(name);
         let elementwise = exact || tolerance.is_object();
@@ -261,7 +303,7 @@ impl Case {
     /// All failures, tensors that nobody touched among them.
     pub fn finish(self) -> Vec<String> {
         for name in self.tensors.keys() {
-            let exempt = self.precision == Precision::F32 && self.listed("f64_only", name);
+            let exempt = self.precision != Precision::F64 && self.listed("f64_only", name);
             if !exempt && !self.touched.borrow().contains(name) {
                 self.fail(format!("`{name}` was neither read nor compared"));
             }

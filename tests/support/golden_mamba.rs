@@ -3,6 +3,7 @@
 use mamba_rl::backbone::{BackboneConfig, MambaConfig};
 use mamba_rl::device::Real;
 
+use super::device_net::Unrolled;
 use super::golden::Case;
 use super::net::{Data, HostState, Net};
 
@@ -74,7 +75,7 @@ impl States {
 }
 
 /// Runs the chunks of a plan one after another.
-fn chunks<F: Real>(net: &Net<F>, data: &Data, state: &mut HostState, plan: &[usize]) -> Vec<f64> {
+fn chunks(net: &dyn Unrolled, data: &Data, state: &mut HostState, plan: &[usize]) -> Vec<f64> {
     let mut at = 0;
     let mut y = Vec::new();
     for &len in plan {
@@ -86,8 +87,11 @@ fn chunks<F: Real>(net: &Net<F>, data: &Data, state: &mut HostState, plan: &[usi
 }
 
 pub fn check<F: Real>(case: &Case) {
-    let config = config(case, true);
-    let mut net = Net::<F>::new(&BackboneConfig::Mamba(config), 1);
+    check_on(case, &mut Net::<F>::new(&BackboneConfig::Mamba(config(case, true)), 1));
+}
+
+/// The file through a network of its sizes.
+pub fn check_on(case: &Case, net: &mut dyn Unrolled) {
     for name in net.names() {
         let theirs = name.trim_start_matches("backbone.");
         net.set(&name, &case.f64s(&format!("param.{theirs}")));
@@ -140,7 +144,7 @@ pub fn check<F: Real>(case: &Case) {
     for plan in case.meta["chunk_plans"].as_array().into_iter().flatten() {
         let plan: Vec<usize> = plan.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
         let mut state = start.clone();
-        let y = chunks(&net, &data, &mut state, &plan);
+        let y = chunks(net, &data, &mut state, &plan);
         case.compare("out.y", &swap(&y, time, batch));
         states.compare(case, "state_out", &state);
     }

@@ -42,8 +42,8 @@ impl Sizes {
 
 pub fn check(case: &Case) {
     match case.precision {
-        Precision::F32 => through_the_learner(case),
         Precision::F64 => in_double(case),
+        _ => through_the_learner(case, Cpu::<f32>::default()),
     }
 }
 
@@ -127,9 +127,10 @@ fn batch(case: &Case, s: &Sizes, states: &HostState) -> SequenceBatch {
     }
 }
 
-fn through_the_learner(case: &Case) {
+/// The update by the product's learner on a device.
+pub fn through_the_learner<D: Backend>(case: &Case, dev: D) {
     let (s, states) = (Sizes::new(case), States::new(case));
-    let net = network::<Cpu>(case, &s);
+    let net = network::<D>(case, &s);
     let features = Space::box_f32(&vec![f32::NEG_INFINITY; s.features], &vec![f32::INFINITY; s.features]);
     let off = InputSection { previous_action: false, previous_reward: false, is_first: false };
     let input = InputLayout::new(&features, &Space::Discrete(s.actions), &off);
@@ -157,7 +158,7 @@ fn through_the_learner(case: &Case) {
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let before = flat(case, &net, "param");
     let target = narrow(&flat(case, &net, "param_target"));
-    let mut learner = R2d2::new(Cpu::default(), net, input, config, &narrow(&before)).unwrap();
+    let mut learner = R2d2::new(dev, net, input, config, &narrow(&before)).unwrap();
     learner.set_target(&target).unwrap();
     let batch = batch(case, &s, &states.read(case, "state_in"));
 
@@ -182,9 +183,10 @@ fn through_the_learner(case: &Case) {
     case.compare("out.priority", &wide(learner.priorities()));
     case.compare("loss.value", &[update.loss]);
     case.compare("out.grad_norm", &[update.grad_norm]);
-    let (grads, after) = (wide(&learner.gradient().unwrap()), wide(&learner.online().flat));
+    let state = learner.save().unwrap();
+    let (grads, after) = (wide(&learner.gradient().unwrap()), wide(&state.params));
     compare_step(case, learner.network(), &before, &grads, &after);
-    if learner.target().flat != target {
+    if state.target != target {
         case.fail("the target network moved".into());
     }
 }

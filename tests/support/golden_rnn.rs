@@ -3,6 +3,7 @@
 use mamba_rl::backbone::{BackboneConfig, RnnConfig};
 use mamba_rl::device::Real;
 
+use super::device_net::Unrolled;
 use super::golden::Case;
 use super::golden_mamba::swap;
 use super::net::{Data, HostState, Net};
@@ -21,13 +22,21 @@ fn compare(case: &Case, prefix: &str, names: &[&str], state: &HostState) {
     }
 }
 
+/// Sizes of a file.
+pub fn config(case: &Case) -> BackboneConfig {
+    let n_layers = case.count("n_layers");
+    let config = RnnConfig { d_input: case.count("d_in"), d_model: case.count("hidden"), n_layers };
+    if case.kind == "lstm" { BackboneConfig::Lstm(config) } else { BackboneConfig::Gru(config) }
+}
+
 pub fn check<F: Real>(case: &Case) {
+    check_on(case, &mut Net::<F>::new(&config(case), 1));
+}
+
+/// The file through a network of its sizes.
+pub fn check_on(case: &Case, net: &mut dyn Unrolled) {
     let layers = case.count("n_layers");
-    let config = RnnConfig { d_input: case.count("d_in"), d_model: case.count("hidden"), n_layers: layers };
-    let lstm = case.kind == "lstm";
-    let names: &[&str] = if lstm { &["h", "c"] } else { &["h"] };
-    let config = if lstm { BackboneConfig::Lstm(config) } else { BackboneConfig::Gru(config) };
-    let mut net = Net::<F>::new(&config, 1);
+    let names: &[&str] = if case.kind == "lstm" { &["h", "c"] } else { &["h"] };
     for name in net.names() {
         net.set(&name, &case.f64s(&name.replace("backbone.", "param.")));
     }

@@ -9,6 +9,7 @@ pub mod cases_loop;
 pub mod cases_replay;
 pub mod cases_value;
 pub mod counter;
+pub mod device_net;
 pub mod golden;
 pub mod golden_hf;
 pub mod golden_mamba;

@@ -1,12 +1,45 @@
 //! AdamW on the CPU: one pass, element by element, so that the order cannot matter.
 
 use super::fast::{Constants, Step};
-use super::{AdamW, AdamWStep};
-use crate::device::{Cpu, Real, Slot, ViewMut};
+use super::{AdamW, AdamWStep, Control, UpdateBuffers, UpdateRule, bias, check_update};
+use crate::device::{Cpu, Real, Slot, View, ViewMut};
 use crate::error::Result;
 use crate::ops::Check;
+use crate::ops::reduce::Reduce;
 
 impl<F: Real> AdamW for Cpu<F> {
+    fn update(
+        &self,
+        rule: UpdateRule,
+        control: Control,
+        groups: [Slot; 4],
+        b: UpdateBuffers<'_, Vec<F>>,
+    ) -> Result<()> {
+        check_update(self, &groups, &b)?;
+        let n = groups.iter().map(|g| g.at + g.len).max().unwrap_or(0);
+        let unscale = 1.0 / f64::from(control.loss_scale);
+        let norm = self.sum_squares(View::new(b.grads, 0, n))?.sqrt() * unscale;
+        let skip = !norm.is_finite();
+        (b.report[0], b.report[1]) = (F::of(norm), if skip { F::one() } else { F::zero() });
+        if skip {
+            return Ok(());
+        }
+        let clip = rule.grad_clip.map(f64::from).map_or(1.0, |max| if norm > max { max / norm } else { 1.0 });
+        for (i, range) in groups.into_iter().enumerate().filter(|(_, g)| g.len > 0) {
+            let step = AdamWStep {
+                lr: if i < 2 { control.lr_backbone } else { control.lr_heads },
+                beta1: rule.beta1,
+                beta2: rule.beta2,
+                eps: rule.eps,
+                weight_decay: if i % 2 == 0 { rule.weight_decay } else { 0.0 },
+                t: control.t,
+                grad_scale: (clip * unscale) as f32,
+            };
+            self.adamw(step, range, b.params, b.grads, b.m, b.v)?;
+        }
+        Ok(())
+    }
+
     fn adamw(
         &self,
         step: AdamWStep,
@@ -20,8 +53,7 @@ impl<F: Real> AdamW for Cpu<F> {
         for (name, buf) in [("params", &*params), ("grads", grads), ("m", &*m), ("v", &*v)] {
             c.slot(name, range, buf, &[("range", range.len)])?;
         }
-        // in f64: 1 − β₂ᵗ is 1e-3 at first, and the powers would lose digits in f32
-        let bias = |beta: f32| 1.0 - f64::from(beta).powf(step.t as f64);
+        let bias = |beta: f32| bias(beta, step.t);
         if F::SINGLE {
             let c = Constants {
                 lr: step.lr,

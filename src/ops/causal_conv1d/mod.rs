@@ -4,6 +4,8 @@
 //! Source: Gu & Dao, 2023, Fig. 3; `causal_conv1d_fn` of the official code.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 mod four;
 

@@ -4,6 +4,8 @@
 //! Source: Gu & Dao, 2023, Alg. 2.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

@@ -2,6 +2,8 @@
 //! Source: Wang et al., 2016, Eq. 9.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;

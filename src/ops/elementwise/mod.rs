@@ -1,6 +1,8 @@
 //! Pointwise functions of the heads: ReLU and its gradient, and the product with a 0/1 row mask.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;

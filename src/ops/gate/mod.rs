@@ -3,6 +3,8 @@
 //! Source: Gu & Dao, 2023, Fig. 3.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

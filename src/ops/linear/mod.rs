@@ -1,6 +1,8 @@
 //! Linear map. y = x Wᵀ + b with W `[d_out, d_in]` as in PyTorch and its gradients.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 pub(crate) mod rows;
 

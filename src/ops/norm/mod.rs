@@ -2,6 +2,8 @@
 //! LayerNorm: y = w (x − mean) / √(var + ε) + b (Ba et al., 2016).
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

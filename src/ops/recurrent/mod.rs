@@ -4,6 +4,8 @@
 //! Source: Hochreiter & Schmidhuber, 1997; Cho et al., 2014; form and row order of `torch.nn.LSTM` and `torch.nn.GRU`.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

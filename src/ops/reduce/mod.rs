@@ -1,7 +1,12 @@
 //! Passes over flat buffers, each in a fixed order so that bits do not depend on threads.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
+
+#[cfg(feature = "cuda")]
+pub(in crate::ops) use cuda::{SUM_THREADS, column_grid, parts};
 
 use crate::device::{Device, View, ViewMut};
 use crate::error::Result;

@@ -11,6 +11,8 @@
 //! Source: ours; `docs/rotating-state.md` has the specification and its relatives (S4D, LRU, Mamba-3).
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 
 use super::Check;

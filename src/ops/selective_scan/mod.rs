@@ -5,6 +5,8 @@
 // Deviation: B is discretised as Δ·B (Euler), as in the official Mamba code; the paper's Eq. 4 has the exact form.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub(super) mod cuda;
 pub(super) mod fast;
 
 use super::Check;
@@ -88,6 +90,11 @@ pub struct ScanGrad<'a, T> {
 pub trait SelectiveScan: Device {
     /// Elements of working memory that a call needs.
     fn scan_scratch(s: ScanShape, train: bool) -> usize;
+
+    /// Most states per channel.
+    fn most_states() -> usize {
+        usize::MAX
+    }
 
     /// y, and h moved on.
     ///
