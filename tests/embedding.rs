@@ -161,8 +161,10 @@ fn blocks_of_an_own_checkpoint_are_the_network_without_ends() {
     let x = waves(2 * 5 * 8);
     let both = blocks.forward(&x, 2, 5).unwrap();
     let second = blocks.forward(&x[5 * 8..], 1, 5).unwrap();
-    assert_eq!(both[5 * 8..], second[..], "rows are independent");
+    // products of other sizes round otherwise
+    let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+    assert!(close(&both[5 * 8..], &second), "rows are independent");
     let shorter = blocks.forward(&x[..3 * 8], 1, 3).unwrap();
-    assert_eq!(both[..3 * 8], shorter[..], "causal");
+    assert!(close(&both[..3 * 8], &shorter), "causal");
     assert!(matches!(blocks.forward(&x, 3, 5), Err(Error::Shape { arg: "x", .. })));
 }
