@@ -350,15 +350,16 @@ extern "C" __global__ void rotating_bwd_carry(SIZES, float* local, const float* 
 }
 
 // ---- instances: 2 pairs a lane for d_state up to 16, 4 for more ------------------------------------------------------------
+// Two blocks of a multiprocessor are asked for, not more: ptxas would spill to make room for a third.
 
 #define SCAN(N)                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         rotating_fwd_##N(SIZES, STORE* y, float* h_out, float* tape, const float* h_in, const STORE* u,                 \
                          const float* delta, const float* q, const float* a_log, const float* theta,                    \
                          const float* d_skip, const unsigned char* reset) {                                             \
         scan_fwd<N>(SHAPE, y, h_out, tape, h_in, u, delta, q, a_log, theta, d_skip, reset);                             \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         rotating_chunk_##N(SIZES, float* local, float* total, const STORE* u, const float* delta, const float* q,       \
                            const float* a_log, const float* theta, const unsigned char* reset) {                        \
         scan_chunk<N>(SHAPE, local, total, u, delta, q, a_log, theta, reset);                                           \
@@ -371,7 +372,7 @@ extern "C" __global__ void rotating_bwd_carry(SIZES, float* local, const float* 
         scan_bwd<N>(SHAPE, parts, g_u, g_delta, part_bc, part_a, g_h, g_h_in, tape, g_y, u, delta, q, a_log, theta,     \
                     d_skip, reset);                                                                                     \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         rotating_bwd_chunk_##N(SIZES, float* local, float* total, const STORE* g_y, const float* delta, const float* q, \
                                const float* a_log, const float* theta, const unsigned char* reset) {                    \
         scan_bwd_chunk<N>(SHAPE, local, total, g_y, delta, q, a_log, theta, reset);                                     \

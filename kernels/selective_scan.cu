@@ -292,15 +292,16 @@ extern "C" __global__ void scan_bwd_finish(SIZES, int parts, float* g_q, float* 
 }
 
 // ---- instances: 4 states a lane for d_state up to 16, 8 for more ----------------------------------------------------------
+// Two blocks of a multiprocessor are asked for, not more: ptxas would spill to make room for a third.
 
 #define SCAN(N)                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         scan_fwd_##N(SIZES, STORE* y, float* h_out, float* tape, const float* h_in, const STORE* u,               \
                      const float* delta, const float* q, const float* a_log, const float* d_skip,                       \
                      const unsigned char* reset) {                                                                      \
         scan_fwd<N>(SHAPE, y, h_out, tape, h_in, u, delta, q, a_log, d_skip, reset);                                        \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         scan_chunk_##N(SIZES, float* local, float* total, const STORE* u, const float* delta, const float* q,     \
                        const float* a_log, const unsigned char* reset) {                                                \
         scan_chunk<N>(SHAPE, local, total, u, delta, q, a_log, reset);                                                      \
@@ -312,7 +313,7 @@ extern "C" __global__ void scan_bwd_finish(SIZES, int parts, float* g_q, float* 
         scan_bwd<N>(SHAPE, parts, g_u, g_delta, part_bc, part_a, g_h, g_h_in, tape, g_y, u, delta, q, a_log, d_skip,        \
                     reset);                                                                                             \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
         scan_bwd_chunk_##N(SIZES, float* local, float* total, const STORE* g_y, const float* delta,               \
                            const float* q, const float* a_log, const unsigned char* reset) {                            \
         scan_bwd_chunk<N>(SHAPE, local, total, g_y, delta, q, a_log, reset);                                                \

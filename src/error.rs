@@ -88,6 +88,9 @@ pub enum Error {
     /// The replay said no.
     #[error(transparent)]
     Replay(#[from] crate::replay::ReplayError),
+    /// An argument of a formula cannot be used.
+    #[error(transparent)]
+    Value(#[from] crate::value::ValueError),
     /// The log could not be opened.
     #[error(transparent)]
     Log(#[from] crate::logger::LogError),

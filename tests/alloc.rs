@@ -63,14 +63,18 @@ fn the_steady_state_allocates_nothing() {
                 assert_eq!(steady(3, 10, &mut || stepping.step().expect("runs")), 0, "a step of {rows} rows");
             }
         }
-        acting();
+        acting(&["learner.batch=4"]);
+        let windows = ["replay.layout=window", "learner.length=16", "learner.burn_in=8", "learner.batch=4"];
+        acting(&[&windows[..], &["env.id=popgym-PositionOnlyPendulumHard-v0"]].concat());
+        acting(&[&windows[..], &["learner.critic=qr", "learner.atoms=7"]].concat());
     });
 }
 
 /// Environment, actor, replay and learner together, once the replay is full and gives back what it takes.
-fn acting() {
-    let sets = ["env.num_envs=8", "replay.capacity=1024", "backbone.d_model=16", "learner.batch=4"];
-    let mut config = Config::load(None, None, &sets.map(str::to_owned), &Flags::default()).expect("a config");
+fn acting(more: &[&str]) {
+    let sets = [&["env.num_envs=8", "replay.capacity=1024", "backbone.d_model=16"], more].concat();
+    let sets: Vec<String> = sets.into_iter().map(str::to_owned).collect();
+    let mut config = Config::load(None, None, &sets, &Flags::default()).expect("a config");
     let env = make_env(&config.env.id, false, &serde_json::json!({})).expect("the task");
     config.resolve(env.spec()).expect("resolves");
     let mut parts = Parts::new(&config, None).expect("parts");
@@ -92,5 +96,5 @@ fn acting() {
             parts.actor.set_weights(&weights).expect("takes them");
         }
     };
-    assert_eq!(steady(600, 120, &mut vector_step), 0, "acting and learning");
+    assert_eq!(steady(600, 120, &mut vector_step), 0, "acting and learning, {more:?}");
 }

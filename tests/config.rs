@@ -156,7 +156,7 @@ fn numbers_beyond_range_are_refused_in_the_tree_too() {
 #[test]
 fn no_numeric_key_takes_nonsense() {
     let whole = Config::default().to_toml().unwrap().parse::<toml::Table>().unwrap();
-    let word = |v: &toml::Value| matches!(v.as_str(), Some("suggested" | "unit"));
+    let word = |v: &toml::Value| matches!(v.as_str(), Some("suggested" | "unit" | "auto"));
     let mut seen = 0;
     for (section, keys) in whole.iter().filter_map(|(s, v)| v.as_table().map(|t| (s, t))) {
         for (key, value) in keys.iter().filter(|(_, v)| v.is_integer() || v.is_float() || word(v)) {

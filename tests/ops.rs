@@ -94,8 +94,8 @@ fn rotating_scan_by_hand() {
 /// steps it still has its size, and its phase to the rounding of θ itself.
 #[test]
 fn an_impulse_rings() {
-    let angles = [0.0, 1e-3, 0.5, 1.5, 1.570_796_3, 2.0, 3.0, 3.141_592_7, 4.0, 6.283_185_5, -2.5, 100.0, -1000.0];
-    let angles = angles.map(|t: f32| f64::from(t));
+    use std::f32::consts::{FRAC_PI_2, PI, TAU};
+    let angles = [0.0, 1e-3, 0.5, 1.5, FRAC_PI_2, 2.0, 3.0, PI, 4.0, TAU, -2.5, 100.0, -1000.0].map(f64::from);
     let (time, e) = (400, angles.len());
     let mut scan = Scan::rotating(time, 1, e, 2, 1);
     scan.u = (0..time * e).map(|at| f64::from(u8::from(at < e))).collect();

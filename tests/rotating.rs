@@ -36,14 +36,17 @@ fn saved(rig: &Rig, run: &Path) -> std::path::PathBuf {
     resolve(run).unwrap()
 }
 
-/// A delay of 31 steps: with turning states in under 300 updates; Mamba-1 is at its plateau then.
+/// A delay of 31 steps: with turning states in under 300 updates (they need about 75); Mamba-1 stands near chance when they
+/// have it.
 #[test]
 fn a_delay_is_learnt_where_states_turn() {
     for (name, config) in delay_line::bodies(16).iter().filter(|b| b.0 != "gru") {
-        let outcome = delay_line::learn(config, 31, 300, 1).unwrap();
-        match *name {
-            "mamba" => assert!((0.3..0.6).contains(&outcome.accuracy), "{name}: {}", outcome.accuracy),
-            _ => assert!(outcome.reached[2].is_some(), "{name}: {} after 300 updates", outcome.accuracy),
+        if *name == "mamba" {
+            let outcome = delay_line::learn(config, 31, 100, 1).unwrap();
+            assert!((0.2..0.6).contains(&outcome.accuracy), "{name}: {}", outcome.accuracy);
+        } else {
+            let outcome = delay_line::learn(config, 31, 300, 1).unwrap();
+            assert!(outcome.reached[2].is_some(), "{name}: {} after 300 updates", outcome.accuracy);
         }
     }
 }

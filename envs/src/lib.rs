@@ -49,7 +49,7 @@ pub use env::{BoxEnv, DynEnv, Env, EnvSpec, Erased, Step, erase, joint_action, s
 pub use error::{EnvError, Result};
 pub use picture::Picture;
 pub use python::PythonError;
-pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make};
+pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make, register};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
 pub use trace::{Policy, TraceEpisode, read_traces, record_episode, replay};

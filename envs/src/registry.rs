@@ -1,8 +1,9 @@
 //! Tasks by id, plain name or alias, exact first and then without regard to case. A `Registry` is a value: take
-//! `Registry::bundled()`, add your own tasks with `register`, and make any of them with `make`.
+//! `Registry::bundled()`, add your own tasks with `register`, and make any of them with `make`. The free function
+//! [`register`] adds a task for the whole process, so that everything that makes tasks by id knows it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -215,7 +216,20 @@ pub fn bundled_registry() -> &'static Registry {
     &BUNDLED
 }
 
-/// Makes a bundled task by id, name or alias.
+/// Tasks of the process beside the bundled ones.
+static OWN: RwLock<Registry> = RwLock::new(Registry { entries: Vec::new() });
+
+/// Adds a task of your own for the whole process: [`make`] and [`list`] know it from now on. Error: one of its names is
+/// taken.
+pub fn register(entry: Entry) -> Result<()> {
+    let taken = |name: &str| BUNDLED.entries.iter().find(|e| e.names().any(|n| n.eq_ignore_ascii_case(name)));
+    if let Some((name, by)) = entry.names().find_map(|name| Some((name, taken(name)?))) {
+        return Err(EnvError::Duplicate { name: name.to_owned(), by: by.spec.id.clone() });
+    }
+    OWN.write().unwrap_or_else(PoisonError::into_inner).register(entry)
+}
+
+/// Makes a task by id, name or alias: a bundled one, or one that was registered.
 ///
 /// ```
 /// use mamba_rl_envs::{EnvArgs, make};
@@ -224,12 +238,20 @@ pub fn bundled_registry() -> &'static Registry {
 /// # Ok::<(), mamba_rl_envs::EnvError>(())
 /// ```
 pub fn make(id: &str, args: &EnvArgs) -> Result<BoxEnv> {
-    BUNDLED.make(id, args)
+    let own = || OWN.read().unwrap_or_else(PoisonError::into_inner);
+    if id.starts_with(crate::python::PREFIX) || own().list().is_empty() || BUNDLED.find(id).is_ok() {
+        return BUNDLED.make(id, args);
+    }
+    // a copy: making a task may take long, or register another one
+    let mut all = own().clone();
+    all.entries.extend(BUNDLED.entries.iter().cloned());
+    all.make(id, args)
 }
 
-/// Specs of the bundled tasks under default arguments.
+/// Specs of the bundled tasks and of the registered ones under default arguments.
 pub fn list() -> Vec<EnvSpec> {
-    BUNDLED.list().iter().map(|e| e.spec.clone()).collect()
+    let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
+    BUNDLED.list().iter().chain(own.list()).map(|e| e.spec.clone()).collect()
 }
 
 #[cfg(test)]
@@ -267,6 +289,21 @@ mod tests {
                 assert_eq!((id.as_str(), nearest[0].as_str()), ("RepeatPreviosEasy", "popgym-RepeatPreviousEasy-v0"));
             }
             other => panic!("expected an unknown id, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_task_of_the_process_is_made_by_id_and_its_names_are_taken() {
+        let mut entry = Registry::bundled().find("TMaze-v0").unwrap().clone();
+        assert!(matches!(register(entry.clone()), Err(EnvError::Duplicate { .. })));
+        (entry.spec.id, entry.spec.name, entry.spec.aliases) = ("Mine-v0".into(), "Mine".into(), vec![]);
+        assert!(matches!(make("Mine-v0", &EnvArgs::default()).map(|_| ()), Err(EnvError::UnknownEnv { .. })));
+        register(entry.clone()).unwrap();
+        assert!(make("mine", &EnvArgs::default()).is_ok());
+        assert!(matches!(register(entry), Err(EnvError::Duplicate { name, .. }) if name == "Mine-v0"));
+        match make("Mine-v1", &EnvArgs::default()).map(|_| ()) {
+            Err(EnvError::UnknownEnv { nearest, .. }) => assert_eq!(nearest[0], "Mine-v0"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -136,7 +136,7 @@ pub fn all_rates(copies: &[usize], budget: Duration, each: &mut dyn FnMut(&str, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::list;
+    use crate::registry::bundled_registry;
 
     #[test]
     fn every_registered_task_is_visited_and_has_a_rate() {
@@ -147,7 +147,7 @@ mod tests {
         })
         .unwrap();
         let ours = |id: &String| !id.starts_with("gymnasium-rs:");
-        assert_eq!(ids, list().into_iter().map(|s| s.id).filter(ours).collect::<Vec<_>>());
+        assert_eq!(ids, bundled_registry().list().iter().map(|e| e.spec.id.clone()).filter(ours).collect::<Vec<_>>());
         assert!(erased_rate("TMaze-v0", 2, Duration::ZERO).unwrap() > 0.0);
         assert!(erased_rate("TMaze-v0", 0, Duration::ZERO).is_err());
     }

@@ -6,17 +6,23 @@
 //! `reset[t, b] = 1` clears row b's state before step t: a branch, so NaN and inf are cleared too, and no gradient passes.
 //! `valid[t, b] = 0` marks padding: inputs there are zeroed on entry, so their contents never matter.
 
+mod body;
+pub mod custom;
 pub mod gru;
 pub mod lstm;
 pub mod mamba;
 pub mod mlp;
 mod rnn;
+pub mod stepwise;
 
+pub use body::Body;
+pub use custom::{CustomConfig, register};
 pub use gru::Gru;
 pub use lstm::Lstm;
 pub use mamba::{Mamba, MambaConfig, Rotate};
 pub use mlp::{Mlp, MlpConfig};
 pub use rnn::RnnConfig;
+pub use stepwise::{Cell, CellGrad, Stepwise, WeightGrads, Weights};
 
 use serde::{Deserialize, Serialize};
 
@@ -260,6 +266,8 @@ pub enum BackboneConfig {
     Lstm(RnnConfig),
     /// No memory: the control.
     Mlp(MlpConfig),
+    /// One of your own, see [`custom`].
+    Custom(CustomConfig),
 }
 
 /// A backbone by its configuration, for any device.
@@ -277,6 +285,7 @@ pub fn build<D: Backend>(config: &BackboneConfig) -> Result<Box<dyn Backbone<D>>
         BackboneConfig::Gru(c) => Box::new(Gru::new(c.clone())?),
         BackboneConfig::Lstm(c) => Box::new(Lstm::new(c.clone())?),
         BackboneConfig::Mlp(c) => Box::new(Mlp::new(c.clone())?),
+        BackboneConfig::Custom(c) => custom::build(c)?,
     })
 }
 

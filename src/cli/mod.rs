@@ -17,6 +17,7 @@ mod checkpoint;
 mod devices;
 mod envs;
 mod eval;
+mod forward;
 mod info;
 mod memory;
 mod play;
@@ -56,6 +57,8 @@ enum Command {
     Envs(envs::Args),
     /// Play episodes with a random policy or a trained agent and print or record them
     Rollout(rollout::Args),
+    /// Run the blocks and the final norm of a Mamba checkpoint, ours or Hugging Face's, on given inputs
+    Forward(forward::Args),
     /// Say what a checkpoint or a run folder holds
     Info(info::Args),
     /// Draw learning curves of runs as SVG or PNG
@@ -103,6 +106,7 @@ fn run(command: Command) -> Outcome {
         Command::Eval(args) => eval::run(&args, &mut out)?,
         Command::Envs(args) => envs::run(&args, &mut out)?,
         Command::Rollout(args) => rollout::run(&args, &mut out)?,
+        Command::Forward(args) => forward::run(&args, &mut out)?,
         Command::Info(args) => info::run(&args, &mut out)?,
         Command::Plot(args) => plot::run(&args, &mut out)?,
         Command::Bench(args) => bench::run(&args, &mut out)?,

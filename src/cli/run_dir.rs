@@ -1,17 +1,15 @@
-//! The run folder: its name, whether it is taken, and the config that is written before anything else.
+//! The run folder: its name, and which ones can go on.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mamba_rl::checkpoint::Checkpoints;
 use mamba_rl::config::Config;
+pub use mamba_rl::train::{CONFIG, refuse_taken, write_config};
 use mamba_rl::{Error, Result};
 
 /// Where runs go that have no `--run-dir`.
 pub const RUNS: &str = "runs";
-/// The resolved config.
-pub const CONFIG: &str = "config.toml";
 
 /// A new folder `runs/<env>__<agent>-<backbone>__s<seed>__<time>`, or the given one if it holds no run yet.
 ///
@@ -44,37 +42,6 @@ pub fn create(given: Option<&Path>, task: &str, config: &Config) -> Result<PathB
         }
     }
     Err(Error::Usage(format!("{RUNS}/ has a thousand runs of this second; name a folder by --run-dir")))
-}
-
-/// `Usage` if a folder already holds a run.
-pub fn refuse_taken(dir: &Path) -> Result<()> {
-    let taken = [CONFIG, "checkpoints", "metrics.jsonl", "result.json"].iter().any(|f| dir.join(f).exists());
-    if !taken {
-        return Ok(());
-    }
-    let shown = dir.display();
-    Err(Error::Usage(format!("{shown} already holds a run; continue it by --resume, or choose another --run-dir")))
-}
-
-/// Writes `config.toml` aside, syncs it and renames it.
-///
-/// # Errors
-/// `Io` naming the file.
-pub fn write_config(dir: &Path, config: &Config) -> Result<()> {
-    let path = dir.join(CONFIG);
-    let aside = dir.join(".config.toml.tmp");
-    let text = config.to_toml()?;
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&aside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&aside, &path)
-    };
-    write().map_err(|e| {
-        // a part of a file helps no one
-        let _ = std::fs::remove_file(&aside);
-        Error::io("writing", &path, e)
-    })
 }
 
 /// Runs under `runs/` that can go on: their folder and the step of their newest complete checkpoint.

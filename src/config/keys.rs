@@ -3,6 +3,7 @@
 
 use toml::{Table, Value};
 
+use crate::backbone::custom::{BUNDLED, registered};
 use crate::error::{Error, Result};
 
 /// What a key holds.
@@ -14,6 +15,8 @@ pub(super) enum Kind {
     Text,
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// A bundled backbone or one that was registered.
+    Backbone,
     /// `cpu`, `auto`, `cuda` or `cuda:N`.
     Device,
     /// A whole number from the first to the second.
@@ -81,8 +84,8 @@ pub(super) const KEYS: &[Key] = &[
     key("agent", "shared_encoder", Bool),
     key("agent", "temperature", Above(0.0, 1e6)),
     key("agent", "lr_temperature", Num(0.0, 1.0)),
-    key("agent", "target_entropy", NumOr(-1e6, 1e6, "auto")),
-    key("backbone", "name", OneOf(&["mamba", "gru", "lstm", "mlp"])),
+    key("agent", "target_entropy", NumOr(-1e5, 1e5, "auto")),
+    key("backbone", "name", Kind::Backbone),
     key("backbone", "d_model", Int(1, WIDTH)),
     key("backbone", "n_layers", Int(1, 256)),
     key("backbone", "d_state", Int(1, 1024)),
@@ -114,8 +117,8 @@ pub(super) const KEYS: &[Key] = &[
     key("learner", "loss", OneOf(&["squared", "huber"])),
     key("learner", "critic", OneOf(&["expected", "qr", "two-hot", "c51"])),
     key("learner", "atoms", Int(2, 65_536)),
-    key("learner", "atom_min", Num(-1e9, 1e9)),
-    key("learner", "atom_max", Num(-1e9, 1e9)),
+    key("learner", "atom_min", Num(-1e5, 1e5)),
+    key("learner", "atom_max", Num(-1e5, 1e5)),
     key("learner", "target_tau", Num(0.0, 1.0)),
     key("learner", "target_period", Int(0, MAX)),
     key("learner", "reward_scale", AboveOr(0.0, 1e9, "unit")),
@@ -271,6 +274,10 @@ fn expected(kind: Kind) -> String {
         Bool => "true or false".to_owned(),
         Text => "text in quotes".to_owned(),
         OneOf(words) => format!("one of {}", list(words)),
+        Kind::Backbone => {
+            let names = bodies();
+            format!("one of {}", list(&names.iter().map(String::as_str).collect::<Vec<_>>()))
+        }
         Kind::Device => "\"cpu\", \"auto\", \"cuda\" or \"cuda:N\"".to_owned(),
         Int(low, high) => whole(low, high),
         IntOr(low, high, word) => format!("{} or \"{word}\"", whole(low, high)),
@@ -286,6 +293,11 @@ fn is_device(s: &str) -> bool {
     matches!(s, "cpu" | "auto" | "cuda") || s.strip_prefix("cuda:").is_some_and(|n| n.parse::<u16>().is_ok())
 }
 
+/// Backbones by name, the bundled ones first.
+fn bodies() -> Vec<String> {
+    BUNDLED.into_iter().map(str::to_owned).chain(registered()).collect()
+}
+
 fn fits(kind: Kind, v: &Value) -> bool {
     let int =
         |low: u64, high: u64| v.as_integer().and_then(|i| u64::try_from(i).ok()).is_some_and(|i| i >= low && i <= high);
@@ -299,6 +311,7 @@ fn fits(kind: Kind, v: &Value) -> bool {
         Bool => v.is_bool(),
         Text => v.is_str(),
         OneOf(words) => v.as_str().is_some_and(|s| words.contains(&s)),
+        Kind::Backbone => v.as_str().is_some_and(|s| bodies().iter().any(|b| b == s)),
         Kind::Device => v.as_str().is_some_and(is_device),
         Int(low, high) => int(low, high),
         IntOr(low, high, w) => int(low, high) || word(w),
@@ -310,6 +323,10 @@ fn fits(kind: Kind, v: &Value) -> bool {
     }
 }
 
+fn nearest_word(found: &str, words: impl Iterator<Item = String>) -> String {
+    format!("; nearest: \"{}\"", best(words.map(|w| (strsim::jaro_winkler(found, &w), w))))
+}
+
 /// Error unless `value` has the key's type and lies in its range.
 pub(super) fn check(key: &Key, value: &Value, origin: &str) -> Result<()> {
     if fits(key.kind, value) {
@@ -317,10 +334,8 @@ pub(super) fn check(key: &Key, value: &Value, origin: &str) -> Result<()> {
     }
     let origin = if origin.is_empty() { String::new() } else { format!("({origin}) ") };
     let near = match (key.kind, value) {
-        (OneOf(words), Value::String(s)) => {
-            let near = best(words.iter().map(|w| (strsim::jaro_winkler(s, w), (*w).to_owned())));
-            format!("; nearest: \"{near}\"")
-        }
+        (OneOf(words), Value::String(s)) => nearest_word(s, words.iter().map(|w| (*w).to_owned())),
+        (Kind::Backbone, Value::String(s)) => nearest_word(s, bodies().into_iter()),
         _ => String::new(),
     };
     Err(Error::config(key.path(), format!("{origin}is {}, expected {}{near}", describe(value), expected(key.kind))))

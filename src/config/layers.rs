@@ -328,8 +328,8 @@ fn set_value(key: &Key, raw: &str) -> Value {
     let text = || Value::String(raw.to_owned());
     let parsed = raw.parse::<Value>().ok();
     match (key.kind, parsed) {
-        (Kind::Text | Kind::OneOf(_) | Kind::Device, Some(Value::String(s))) => Value::String(s),
-        (Kind::Text | Kind::OneOf(_) | Kind::Device, _) => text(),
+        (Kind::Text | Kind::OneOf(_) | Kind::Backbone | Kind::Device, Some(Value::String(s))) => Value::String(s),
+        (Kind::Text | Kind::OneOf(_) | Kind::Backbone | Kind::Device, _) => text(),
         // 1e6 is a whole number on a command line.
         (Kind::Int(..) | Kind::IntOr(..), Some(Value::Float(f))) if f.fract() == 0.0 && f.abs() < 9e15 => {
             Value::Integer(f as i64)

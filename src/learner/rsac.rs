@@ -24,7 +24,7 @@ use super::soft_shard::{Nets, SoftShard};
 use super::soft_td::SoftConfig;
 use super::{Learner, LearnerState, PolicyUpdate, Update, target_network};
 use crate::backbone::SeqShape;
-use crate::device::{Kind, View, ViewMut};
+use crate::device::{Kind, Slot, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::network::{ActionBounds, ActorCritic, InputLayout, Owner};
 use crate::ops::Backend;
@@ -54,6 +54,8 @@ pub struct Rsac<D: Backend> {
     input: InputLayout,
     bounds: ActionBounds,
     config: RsacConfig,
+    /// The parameters in runs of one owner and one group.
+    runs: Vec<(Owner, Group, Slot)>,
     online: Params<D>,
     /// As `online`; only the critics' part is read.
     target: Params<D>,
@@ -84,6 +86,7 @@ impl<D: Backend> Rsac<D> {
         let target = Params::new(&dev, net.layout().clone(), values)?;
         let (m, v) = (dev.zeros(values.len(), Kind::Full)?, dev.zeros(values.len(), Kind::Full)?);
         Ok(Rsac {
+            runs: net.runs(),
             dev,
             net,
             input,
@@ -231,7 +234,7 @@ impl<D: Backend> Rsac<D> {
         let slot = self.net.log_alpha();
         self.dev.upload(&[g_log_alpha], ViewMut::new(&mut sum.grads, slot.at, slot.len))?;
         let (mut actor, mut critic) = (0.0, 0.0);
-        for (owner, _, slot) in self.net.runs() {
+        for &(owner, _, slot) in &self.runs {
             let squares = || self.dev.sum_squares(slot.of(&sum.grads));
             match owner {
                 Owner::Actor => actor += squares()?,
@@ -248,7 +251,7 @@ impl<D: Backend> Rsac<D> {
         let t = self.updates + 1;
         let warm = if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
         let clip = |norm: f64| c.grad_clip.map_or(1.0, |max| clip_factor(norm, f64::from(max)) as f32);
-        for (owner, group, range) in self.net.runs() {
+        for &(owner, group, range) in &self.runs {
             let heads = matches!(group, Group::HeadsDecayed | Group::HeadsPlain);
             let decayed = matches!(group, Group::BackboneDecayed | Group::HeadsDecayed);
             let step = AdamWStep {

@@ -229,7 +229,7 @@ impl<D: Backend> ActorCritic<D> {
         Ok(Target { critic: self.critic.memory(dev, shape, false)?, drawn: [critic(0)?, critic(1)?] })
     }
 
-    /// Elements of (tapes, all other buffers) of [`ActorCritic::online`] and [`ActorCritic::target`], for reports.
+    /// Elements of a learner's (tapes, all other buffers) for sequences up to `shape`, for reports.
     pub fn workspace_len(&self, shape: SeqShape) -> (usize, usize) {
         let rows = shape.rows();
         let (tape, mut other) = self.critic.memory_len(shape, true);

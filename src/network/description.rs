@@ -10,7 +10,7 @@ use super::{
     ActionBounds, ActorCritic, ActorCriticParts, Critic, DuelingHead, Encoder, InputLayout, MlpEncoder, Policy,
     QNetwork, TrunkParts,
 };
-use crate::backbone::{self, BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
+use crate::backbone::{self, BackboneConfig, CustomConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
 use crate::checkpoint::{HfConfig, huggingface_config};
 use crate::config::{
     BackboneSection, Config, CriticKind, InputSection, LearnerSection, NetworkSection, RotateKind, Suggested,
@@ -201,28 +201,25 @@ impl Description {
     }
 
     /// The backbone's own config for this many input features.
-    ///
-    /// # Errors
-    /// `Config` where the name is unknown.
-    pub fn backbone(&self, d_input: usize) -> Result<BackboneConfig> {
+    pub fn backbone(&self, d_input: usize) -> BackboneConfig {
         let b = &self.backbone;
         let rnn = RnnConfig { d_input, d_model: b.d_model, n_layers: b.n_layers };
-        Ok(match b.name.as_str() {
+        match b.name.as_str() {
             "mamba" => BackboneConfig::Mamba(self.mamba(d_input)),
             "gru" => BackboneConfig::Gru(rnn),
             "lstm" => BackboneConfig::Lstm(rnn),
             "mlp" => BackboneConfig::Mlp(MlpConfig { d_input, d_model: b.d_model, n_layers: b.n_layers }),
             other => {
-                let problem = format!("is `{other}`, expected mamba, gru, lstm or mlp");
-                return Err(Error::config("backbone.name", problem));
+                let body = other.into();
+                BackboneConfig::Custom(CustomConfig { body, d_input, d_model: b.d_model, n_layers: b.n_layers })
             }
-        })
+        }
     }
 
     fn trunk<D: Backend>(&self) -> Result<TrunkParts<D>> {
         let (d_input, hidden) = (self.input().len(), self.network.encoder_hidden);
         let encoder = (hidden > 0).then(|| Box::new(MlpEncoder::new(d_input, hidden)) as Box<dyn Encoder<D>>);
-        Ok((encoder, backbone::build::<D>(&self.backbone(if hidden > 0 { hidden } else { d_input })?)?))
+        Ok((encoder, backbone::build::<D>(&self.backbone(if hidden > 0 { hidden } else { d_input }))?))
     }
 
     /// The Q-network of `r2d2` on a device, its parameters not yet drawn.

@@ -3,6 +3,7 @@
 
 mod actions;
 mod actor_critic;
+mod blocks;
 mod critic;
 mod critic_head;
 mod description;
@@ -21,6 +22,7 @@ pub(crate) use actions::no_legal;
 pub use actions::{ActionBounds, Actions, join_action, split_action};
 pub(crate) use actor_critic::{AcState, Online, Owner, Target};
 pub use actor_critic::{ActorCritic, ActorCriticParts, TrunkParts};
+pub use blocks::Blocks;
 pub use critic::Critic;
 pub use description::{CriticDescription, Description};
 pub use encoder::{Encoder, MlpEncoder};

@@ -115,6 +115,7 @@ impl PolicyHead {
     }
 
     /// Parameter gradients (added) from `memory.g_out`, and g_features [rows, d_input] (overwritten) where it is wanted.
+    #[allow(clippy::too_many_arguments)] // forward's arguments and the gradients
     pub fn backward<D: Backend>(
         &self,
         dev: &D,

@@ -10,6 +10,7 @@ use crate::params::Params;
 
 /// One agent with its memory, on the CPU.
 pub struct Session {
+    description: Description,
     dev: Cpu,
     net: Box<dyn Policy<Cpu>>,
     params: Params<Cpu>,
@@ -43,6 +44,7 @@ impl Session {
         let (acted, begun) = (false, 0);
         let episodes_per_trial = description.episodes_per_trial.max(1) as u64;
         Ok(Session {
+            description: description.clone(),
             dev,
             net,
             params,
@@ -67,6 +69,11 @@ impl Session {
         let net = description.build_policy::<Cpu>()?;
         let values = crate::checkpoint::load_weights(&dir, net.layout())?;
         Session::new(&description, &values)
+    }
+
+    /// What the agent is and which task it was trained on.
+    pub fn description(&self) -> &Description {
+        &self.description
     }
 
     /// Greedy action (one element per component: the best index, or tanh of the mean between the bounds) for an observation. `reward` is the raw reward of the action before

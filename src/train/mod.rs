@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod evaluation;
+mod folder;
 mod lock;
 mod metrics;
 mod result;
@@ -15,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 pub use asynchronous::{Fleet, Next, StepReport};
 pub use evaluation::{EvalReport, Evaluation, evaluate, evaluate_weights};
+pub use folder::{CONFIG, plan, refuse_taken, train, write_config};
 pub use lock::RunLock;
 pub use metrics::Mmer;
 pub use result::{RunResult, Stopped};

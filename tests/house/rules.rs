@@ -162,14 +162,14 @@ pub fn unsafe_places(path: &str, text: &str) -> Vec<String> {
 
 /// Modules of the library and what each may use. `error` knows the error types of the parts that stand alone.
 const LAYERS: [(&str, &[&str]); 17] = [
-    ("error", &["replay", "logger"]),
+    ("error", &["replay", "logger", "value"]),
     ("device", &["error"]),
     ("ops", &["error", "device"]),
     ("params", &["error", "device"]),
     ("backbone", &["error", "device", "ops", "params"]),
     ("value", &[]),
     ("replay", &["value"]),
-    ("config", &["error", "device"]),
+    ("config", &["error", "device", "backbone"]),
     ("checkpoint", &["error", "device", "params"]),
     ("network", &["error", "device", "ops", "params", "backbone", "value", "config", "checkpoint"]),
     ("actor", &["error", "device", "ops", "params", "backbone", "value", "replay", "network"]),

@@ -9,13 +9,9 @@ use mamba_rl::device::Cpu;
 use mamba_rl::learner::{R2d2, R2d2Config, TargetUpdate};
 use mamba_rl::network::{CriticDescription, Description};
 use mamba_rl::params::ParamLayout;
-use mamba_rl::replay::{
-    ActionKind, Layout, ObsKind, ObsSlice, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay,
-};
+use mamba_rl::replay::{ActionKind, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay};
 use mamba_rl::value::td_error::Loss;
-use mamba_rl_envs::{
-    ActionRef, Autoreset, BoxEnv, Dtype, Env, EnvArgs, EnvSpec, ObsRef, Space, Step, VecEnv, erase, make,
-};
+use mamba_rl_envs::{ActionRef, Autoreset, BoxEnv, Dtype, Env, EnvArgs, EnvSpec, Space, Step, VecEnv, erase, make};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -166,14 +162,6 @@ pub struct Rig {
     pub rng: ChaCha8Rng,
 }
 
-fn slice(row: ObsRef<'_>) -> ObsSlice<'_> {
-    match row {
-        ObsRef::U8(v) => ObsSlice::U8(v),
-        ObsRef::I32(v) => ObsSlice::I32(v),
-        ObsRef::F32(v) => ObsSlice::F32(v),
-    }
-}
-
 impl Rig {
     pub fn new(setup: &Setup) -> Self {
         let mut envs = VecEnv::new(&*setup.make, setup.copies, setup.seed, Autoreset::SameStep).unwrap();
@@ -231,17 +219,11 @@ impl Rig {
             total: setup.copies,
         };
         let acting = description.build::<Cpu>().unwrap();
-        let actor =
+        let mut actor =
             Actor::new(dev, Box::new(acting), description.input(), config, &values, setup.copies, l.shards, rng(77))
                 .unwrap();
         let learner = R2d2::new(dev, net, description.input(), l.clone(), &values).unwrap();
-        let first = envs.reset().unwrap();
-        let len = spec.observation_space.flat_len();
-        for i in 0..setup.copies {
-            let n = first.legal.as_ref().map_or(0, |l| l.len() / setup.copies);
-            let legal = first.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            replay.begin(i, slice(first.obs.row(i, len)), legal).unwrap();
-        }
+        actor.begin(envs.reset().unwrap(), &mut replay).unwrap();
         Rig {
             acted: HashMap::new(),
             now: (0..setup.copies).map(|i| (i as u64, 0)).collect(),

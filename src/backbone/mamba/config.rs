@@ -107,7 +107,7 @@ impl MambaConfig {
         size("expand", self.expand, 16)?;
         size("dt_rank", self.rank(), 1 << 14)?;
         let refuse = |field: &str, problem: String| Err(Error::config(format!("backbone.{field}"), problem));
-        if self.rotates() && self.d_state % 2 != 0 {
+        if self.rotates() && !self.d_state.is_multiple_of(2) {
             let problem = format!("is {}; with `backbone.rotate` states come in pairs: it must be even", self.d_state);
             return refuse("d_state", problem);
         }

@@ -53,6 +53,7 @@ fn forward<F: Real>(
 }
 
 /// What does not depend on the pair: g_u = D g_y, g_D += g_y u; g_Δ, g_B, g_C = 0.
+#[allow(clippy::needless_range_loop)] // as above
 fn begin_backward<F: Real>(s: ScanShape, x: &RotatingIn<'_, Vec<F>, Vec<u8>>, g: &mut RotatingGrad<'_, Vec<F>>) {
     let (u, d_skip, g_y, g) = (x.scan.u.host(), x.scan.d_skip.host(), g.scan.g_y.host(), &mut g.scan);
     let (g_u, g_delta) = (g.g_u.again().host(), g.g_delta.again().host());

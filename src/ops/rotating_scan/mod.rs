@@ -78,7 +78,7 @@ fn a_axes(s: ScanShape) -> [(&'static str, usize); 2] {
 }
 
 fn check_in<D: Device>(s: ScanShape, dev: &D, x: &RotatingIn<'_, D::Tensor, D::Mask>) -> Result<()> {
-    if s.d_state % 2 != 0 {
+    if !s.d_state.is_multiple_of(2) {
         let problem = format!("is {}; a rotating state needs an even number", s.d_state);
         return Err(Error::config("backbone.d_state", problem));
     }

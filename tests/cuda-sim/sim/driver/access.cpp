@@ -12,7 +12,8 @@
 namespace sim {
 
 char *dynamic_shared = nullptr;
-static Shadow &static_shadow = *new Shadow, &dynamic_shadow = *new Shadow;  // of shared memory; epochs keep the modules apart
+static Shadow &static_shadow = *new Shadow,
+              &dynamic_shadow = *new Shadow;  // of shared memory; epochs keep the modules apart
 
 static const Record ATOMIC_FLAG = 1ull << 26;
 static uint64_t epoch_of(Record r) { return r >> 27; }

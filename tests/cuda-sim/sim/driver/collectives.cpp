@@ -1,6 +1,7 @@
 // Barriers of a block and collectives of a warp. One host thread runs the block, so the last to arrive can compute
 // everybody's result; nothing needs a second phase.
 #include "launch.h"
+#include <algorithm>
 
 namespace sim {
 
@@ -74,12 +75,13 @@ static sim_u32 reduced(int kind, sim_u32 a, sim_u32 b) {
   }
 }
 static void complete_warp_op(int kind, sim_u32 mask, int line, Fiber *lanes) {
-  sim_u32 ballot = 0, sum = 0;
+  sim_u32 ballot = 0, sum = 0, latest = 0;
   bool first = true;
   for (int i = 0; i < 32; ++i) {
     if (!(mask >> i & 1)) continue;
     sim_u32 value = (sim_u32)lanes[i].warp.value;
     if (lanes[i].warp.value) ballot |= 1u << i;
+    latest = std::max(latest, lanes[i].warp_epoch);
     sum = first ? value : reduced(kind, sum, value);
     first = false;
   }
@@ -98,9 +100,35 @@ static void complete_warp_op(int kind, sim_u32 mask, int line, Fiber *lanes) {
                       : kind == SIM_ALL  ? ballot == mask
                                          : sum;
     }
-    if (kind == SIM_WARP_SYNC && f.warp_epoch < 0xffff) ++f.warp_epoch;
+    // one count for all that met here: lanes of earlier, narrower masks may be ahead
+    if (kind == SIM_WARP_SYNC) f.warp_epoch = std::min(latest + 1, 0xffffu);
     f.state = READY;
   }
+}
+static bool same_collective(const Fiber &a, const Fiber &b) {
+  return a.warp.kind == b.warp.kind && a.warp.mask == b.warp.mask && a.warp.line == b.warp.line &&
+         a.warp.width == b.warp.width;
+}
+// Several collectives of one warp are under way, which is right as long as no two lanes wait for each other at
+// different ones: groups of lanes may be at different places.
+static bool all_arrived(const Fiber &f, const Fiber *lanes, sim_u32 waiting) {
+  bool all = true;
+  sim_u32 lane = f.linear % 32;
+  for (sim_u32 i = 0; i < 32; ++i) {
+    if (!(f.warp.mask >> i & 1)) continue;
+    const Fiber &o = lanes[i];
+    if (!(waiting >> i & 1)) {
+      all = false;
+    } else if (!same_collective(f, o)) {
+      all = false;
+      if (o.warp.mask >> lane & 1)
+        fail(LAUNCH_FAILED,
+             text("lanes of one warp disagree on the collective: lane %u waits at line %d (mask 0x%08x), "
+                  "lane %u at line %d (mask 0x%08x)",
+                  i, o.warp.line, o.warp.mask, lane, f.warp.line, f.warp.mask));
+    }
+  }
+  return all;
 }
 sim_u64 warp_op(int kind, sim_u32 mask, sim_u64 value, int arg, int width, int line) {
   stop_if_overdue();
@@ -118,17 +146,16 @@ sim_u64 warp_op(int kind, sim_u32 mask, sim_u64 value, int arg, int width, int l
     fail(LAUNCH_FAILED, text("warp collective at line %d: mask 0x%08x names lane %u, which %s", line, mask, i,
                              first + i >= l.n_threads ? "does not exist in this block" : "has returned"));
   }
-  if (sim_u32 others = w.waiting & mask) {
-    const Fiber &o = l.fibers[first + (sim_u32)__builtin_ctz(others)];
-    if (o.warp.kind != kind || o.warp.mask != mask || o.warp.line != line || o.warp.width != width)
-      fail(LAUNCH_FAILED, text("lanes of one warp disagree on the collective: lane %u waits at line %d (mask 0x%08x), "
-                               "lane %u at line %d (mask 0x%08x)",
-                               o.linear % 32, o.warp.line, o.warp.mask, lane, line, mask));
-  }
   f.state = AT_WARP;
   f.warp = {kind, arg, width, line, mask, value, 0};
+  if (!w.waiting) {
+    w.mixed = false;
+    w.first = lane;
+  }
   w.waiting |= 1u << lane;
-  if ((w.waiting & mask) != mask) {
+  w.mixed |= !same_collective(f, l.fibers[first + w.first]);
+  bool complete = w.mixed ? all_arrived(f, &l.fibers[first], w.waiting) : (w.waiting & mask) == mask;
+  if (!complete) {
     wait_for_others();
     return f.warp.result;
   }

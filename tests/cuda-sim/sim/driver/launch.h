@@ -23,9 +23,10 @@ struct Fiber {
   } warp;
 };
 struct Warp {
-  sim_u32 waiting, gone;
-};  // lanes at a collective; lanes that returned or never were
-
+  sim_u32 waiting, gone;  // lanes at a collective; lanes that returned or never were
+  sim_u32 first;          // the lane that came first of those that wait
+  bool mixed;             // they wait at different collectives
+};
 struct Launch {
   int device;
   const sim_kernel *kernel;

@@ -183,6 +183,16 @@ extern "C" __global__ void right_syncwarp(float* y) {
   y[threadIdx.x] = s[threadIdx.x ^ 1];
 }
 
+// Lanes that met more often in a narrower mask are not ahead of the others after the next full one.
+extern "C" __global__ void right_narrow_syncwarp(float* y) {
+  __shared__ float s[32];
+  for (int i = 0; i < 3; ++i)
+    if (threadIdx.x < 8) __syncwarp(0x000000ffu);
+  s[threadIdx.x] = (float)threadIdx.x;
+  __syncwarp();
+  y[threadIdx.x] = s[31 - threadIdx.x];
+}
+
 extern "C" __global__ void right_reader_writes(float* y) {
   __shared__ float s[2];
   if (threadIdx.x < 2) s[threadIdx.x] = 1.0f;

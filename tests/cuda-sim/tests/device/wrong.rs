@@ -47,7 +47,8 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("grid_of_nothing", "INVALID_VALUE", "outside the device's limits"),
 ];
 /// Right kernels that are close to wrong ones.
-const CONTROLS: &[&str] = &["right_syncwarp", "right_reader_writes", "right_bytes", "right_atomics"];
+const CONTROLS: &[&str] =
+    &["right_syncwarp", "right_narrow_syncwarp", "right_reader_writes", "right_bytes", "right_atomics"];
 
 /// The line of `wrong.cu` that carries this mark.
 fn marked(name: &str) -> Option<usize> {
