@@ -70,7 +70,12 @@ fn check_slope(
 fn gradients_match_differences() {
     for (body, shared) in [("mamba", false), ("mamba", true), ("gru", false), ("lstm", false), ("mlp", true)] {
         let base = SoftSetup::new(TASK, window(0, 8, 5)).backbone(body);
-        let mut rig = SoftRig::new(&SoftSetup { shared, ..base });
+        let mut setup = SoftSetup { shared, ..base };
+        if shared {
+            // The next action comes from the trunk that is moved, and the targets with it, through which no gradient goes.
+            setup.learner.common.gamma = 0.0;
+        }
+        let mut rig = SoftRig::new(&setup);
         rig.steps(60);
         let batch = rig.all();
         assert!(batch.burn_in == 0 && batch.n_learnt() > 100, "{}", batch.n_learnt());

@@ -74,7 +74,8 @@ pub fn broken_links(markdown: &str, read: &dyn Fn(&str) -> Option<String>) -> Ve
         };
         text.is_some_and(has)
     };
-    let inside = links(markdown).into_iter().filter(|l| !l.contains("://") && !l.starts_with("mailto:"));
+    let elsewhere = |l: &str| l.contains("://") || l.starts_with("mailto:") || l.starts_with("data:");
+    let inside = links(markdown).into_iter().filter(|l| !elsewhere(l));
     inside.filter(|l| !leads(l)).map(|l| format!("link `{l}` leads nowhere")).collect()
 }
 
