@@ -95,7 +95,7 @@ fn gradients_of_an_own_cell_are_slopes() {
     let close = |what: String, slope: f64, found: f32| {
         assert!((slope - f64::from(found)).abs() < 3e-3 * (1.0 + slope.abs()), "{what}: {slope} against {found}");
     };
-    for at in 0..of_weights.len() {
+    for (at, found) in of_weights.iter().enumerate() {
         let mut side = |by: f32| {
             body.weights_mut()[at] += by;
             let value = loss(&mut body, &x);
@@ -103,16 +103,16 @@ fn gradients_of_an_own_cell_are_slopes() {
             value
         };
         let slope = (side(4e-3) - side(-4e-3)) / 8e-3;
-        close(format!("weight {at}"), slope, of_weights[at]);
+        close(format!("weight {at}"), slope, *found);
     }
-    for at in 0..x.len() {
+    for (at, found) in of_x.iter().enumerate() {
         let mut side = |by: f32| {
             let mut moved = x.clone();
             moved[at] += by;
             loss(&mut body, &moved)
         };
         let slope = (side(4e-3) - side(-4e-3)) / 8e-3;
-        close(format!("x {at}"), slope, of_x[at]);
+        close(format!("x {at}"), slope, *found);
     }
 }
 

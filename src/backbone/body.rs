@@ -191,7 +191,7 @@ mod tests {
             let slope = (loss(at, 1e-2) - loss(at, -1e-2)) / 2e-2;
             assert!((slope - f64::from(gradient[at])).abs() < 2e-2 * (1.0 + slope.abs()), "weight {at}: {slope}");
         }
-        assert!(matches!(new(3).backward(&vec![0.0; 48]), Err(Error::Usage(_))));
+        assert!(matches!(new(3).backward(&[0.0; 48]), Err(Error::Usage(_))));
         assert!(matches!(new(3).forward(&x, None).map(|_| ()), Err(Error::Shape { arg: "x", .. })));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! C51: the mass at atom z moves to r + γz, is clamped to the support and shared by its two neighbours there.
 //! QR: Σᵢ meanⱼ |τᵢ − 1(u<0)| huber_κ(u)/κ with u = targetⱼ − quantileᵢ.
-//! Two-hot: the scalar target r + γ E[z] as the weights of its two neighbours; cross-entropy as for C51.
+//! Two-hot: the scalar target r + γ E\[z\] as the weights of its two neighbours; cross-entropy as for C51.
 //! Sources: Bellemare et al. (2017), Algorithm 1; Dabney et al. (2018), Eq. 10; two-hot as MuZero (Schrittwieser et al.,
 //! 2020), App. F.
 

@@ -77,7 +77,7 @@ fn bias(beta: f32, t: u64) -> f64 {
     1.0 - f64::from(beta).powf(t as f64)
 }
 
-/// Buffers of an update, each [parameters] unless said otherwise.
+/// Buffers of an update, each `[parameters]` unless said otherwise.
 pub struct UpdateBuffers<'a, T> {
     /// Changed.
     pub params: &'a mut T,
