@@ -2,6 +2,7 @@
 //! Task: say the bit of three steps ago. `cargo run --release --example 01_backbone_only`
 
 use mamba_rl::backbone::{BackboneConfig, Body, MambaConfig, SeqShape};
+use mamba_rl::value::adamw::{AdamW, AdamWState, adamw_step};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -13,9 +14,11 @@ fn main() -> mamba_rl::Result<()> {
     let mut body = Body::new(&BackboneConfig::Mamba(config), shape, 1)?;
     let (d, rows, lag) = (body.d_output(), shape.rows(), LAG * shape.batch);
     let (mut x, mut g_y) = (vec![0.0; rows], vec![0.0; rows * d]);
-    let mut speed = vec![0.0; body.layout().len()];
+    let n = body.layout().len();
+    let (mut m, mut v) = (vec![0.0; n], vec![0.0; n]);
+    let cfg = AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    for step in 0..=600 {
+    for step in 1..=600 {
         x.fill_with(|| f32::from(rng.random::<bool>()) - 0.5);
         let y = body.forward(&x, None)?; // [T, B, d_output]; conv window and SSM state go on from the last chunk
         let mut loss = 0.0;
@@ -24,10 +27,8 @@ fn main() -> mamba_rl::Result<()> {
             loss += error * error / (rows - lag) as f32;
             g_y[at * d] = 2.0 * error / (rows - lag) as f32;
         }
-        for (v, g) in speed.iter_mut().zip(body.backward(&g_y)?) {
-            *v = 0.9 * *v + g;
-        }
-        body.weights_mut().iter_mut().zip(&speed).for_each(|(w, v)| *w -= 0.02 * v);
+        let grads = body.backward(&g_y)?.to_vec();
+        adamw_step(cfg, step, &grads, AdamWState { param: body.weights_mut(), m: &mut m, v: &mut v })?;
         if step % 200 == 0 {
             println!("step {step:3}  squared error {loss:.4}");
         }

@@ -31,7 +31,7 @@ fn outputs<D: Backend>(dev: &D) -> mamba_rl::Result<Vec<f32>> {
 }
 
 fn main() -> mamba_rl::Result<()> {
-    let here = outputs(&Cpu::default())?;
+    let here = outputs(&Cpu::new())?;
     match Cuda::open(CudaConfig::default()) {
         Err(why) => println!("CPU alone: {why}\n{:?}", &here[..4]),
         Ok(gpu) => println!("{}\nCPU {:?}\nGPU {:?}", gpu.name(), &here[..4], &outputs(&gpu)?[..4]),

@@ -41,7 +41,7 @@ fn main() -> mamba_rl::Result<()> {
     let dir = std::env::args().nth(1).unwrap_or_else(|| "runs/example_backbone".into());
     backbone::register::<Cpu>("leaky", |c| Ok(Box::new(Stepwise::new(Leaky(c.d_input, c.d_model))?)))?;
     let (env, body) = (Some("RepeatFirstEasy".into()), Some("leaky".into()));
-    let flags = Flags { env, backbone: body, steps: Some(15_000), ..Flags::default() };
+    let flags = Flags { env, backbone: body, steps: Some(30_000), ..Flags::default() };
     let result = train::train(&train::plan(&[], &flags)?, dir.as_ref())?;
     println!("greedy return {:.3} after {} steps", result.eval_return_mean.unwrap_or(f64::NAN), result.steps);
     Ok(())
