@@ -156,7 +156,7 @@ impl Default for TrainSection {
             precision: "f32".into(),
             tf32: false,
             graphs: true,
-            kernel_cache: "auto".into(),
+            kernel_cache: "home".into(),
             threads: 0,
             simd: "auto".into(),
             shards: 4,

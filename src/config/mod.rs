@@ -398,7 +398,7 @@ pub struct TrainSection {
     pub tf32: bool,
     /// On CUDA: record an update's steps as graphs? Same bits either way. Default true.
     pub graphs: bool,
-    /// On CUDA: folder for compiled kernels; `auto`: in the user's cache folder; `off`: compile at each start. Default `auto`.
+    /// On CUDA: folder for compiled kernels; `home`: below the home folder; `off`: compile at each start. Default `home`.
     pub kernel_cache: String,
     /// Threads; 0: all cores. Default 0. Bits do not depend on it.
     pub threads: usize,

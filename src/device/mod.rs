@@ -77,6 +77,18 @@ pub trait Device: Clone + Send + Sync + 'static {
     fn shards(&self, wanted: usize) -> usize {
         wanted
     }
+    /// This device's place among those that learn one network together, and how many they are.
+    fn place(&self) -> (usize, usize) {
+        (0, 1)
+    }
+    /// Adds up a range over those devices; each asks for it at the same point of its work and gets the same bits.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn all_reduce(&self, of: ViewMut<'_, Self::Tensor>) -> Result<()> {
+        let _ = of;
+        Ok(())
+    }
     /// Does `work`, or repeats it. Work of the same `key` runs the same ops on the same buffers with the same sizes and
     /// scalars; it neither allocates nor moves numbers from or to the host. Then a device may record it once and repeat the
     /// recording without asking for it again.

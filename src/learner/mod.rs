@@ -4,6 +4,7 @@
 mod burn_in;
 mod delta_q;
 mod loss_scale;
+mod parallel;
 mod r2d2;
 mod rows;
 mod rsac;
@@ -16,6 +17,7 @@ mod td;
 mod td_distribution;
 
 pub use loss_scale::LossScale;
+pub use parallel::Parallel;
 pub use r2d2::{R2d2, R2d2Config};
 pub use rsac::{Rsac, RsacConfig};
 pub use target_network::TargetUpdate;

@@ -197,7 +197,7 @@ impl<D: Backend> R2d2<D> {
     /// # Errors
     /// Device errors.
     pub fn burnt_in_states(&mut self, batch: &SequenceBatch) -> Result<(Vec<f32>, Vec<f32>)> {
-        self.make_room(batch)?;
+        self.make_room_for(batch, 0..batch.batch)?;
         let n = crate::backbone::state_len(self.net.state_layout());
         let (mut a, mut b) = (vec![0.0; batch.batch * n], vec![0.0; batch.batch * n]);
         for s in &mut self.shards {
@@ -217,7 +217,7 @@ impl<D: Backend> R2d2<D> {
     /// # Errors
     /// Device errors.
     pub fn q_values(&mut self, batch: &SequenceBatch) -> Result<(Vec<f32>, usize)> {
-        self.make_room(batch)?;
+        self.make_room_for(batch, 0..batch.batch)?;
         let (len, a) = (batch.slots - batch.burn_in, self.net.actions());
         let mut out = vec![0.0; batch.batch * len * a];
         for s in &mut self.shards {
@@ -234,14 +234,27 @@ impl<D: Backend> R2d2<D> {
         Ok((out, len))
     }
 
-    /// Shards with room for the batch. Buffers only grow.
+    /// Shards with room for this device's rows of the batch. Buffers only grow.
     fn make_room(&mut self, batch: &SequenceBatch) -> Result<()> {
-        if batch.batch == self.room.batch && batch.slots <= self.room.time {
+        match self.dev.place() {
+            (_, 1) => self.make_room_for(batch, 0..batch.batch),
+            (place, of) => {
+                let share = crate::network::cut(batch.batch, of).get(place).cloned();
+                self.make_room_for(batch, share.ok_or_else(|| super::parallel::too_few(batch.batch, of))?)
+            }
+        }
+    }
+
+    /// As [`R2d2::make_room`], for the rows `share`.
+    fn make_room_for(&mut self, batch: &SequenceBatch, share: std::ops::Range<usize>) -> Result<()> {
+        let made = self.shards.first().zip(self.shards.last()).map(|(a, z)| a.rows.start..z.rows.end);
+        if made == Some(share.clone()) && batch.slots <= self.room.time {
             return Ok(());
         }
         let time = batch.slots.max(self.room.time);
         self.shards.clear();
-        for rows in crate::network::cut(batch.batch, self.dev.shards(self.config.shards)) {
+        for rows in crate::network::cut(share.len(), self.dev.shards(self.config.shards)) {
+            let rows = share.start + rows.start..share.start + rows.end;
             self.shards.push(Shard::new(&self.dev, &self.net, rows, time)?);
         }
         self.room = SeqShape { time, batch: batch.batch };
@@ -310,18 +323,28 @@ impl<D: Backend> R2d2<D> {
         let groups = Group::ALL.map(|g| net.layout().group(g));
         let Some((first, rest)) = self.shards.split_first_mut() else { return Ok((0.0, false)) };
         let (mut recording, key) = (std::mem::take(&mut first.learning), first.key());
-        let done = dev.repeat(&mut recording, key, || {
+        let (together, len) = (dev.place().1 > 1, net.layout().len());
+        let (online, m, v) = (&mut self.online, &mut self.m, &mut self.v);
+        let (numbers, report) = (&self.control, &mut self.report);
+        let mut step = |online: &mut Params<D>, grads: &D::Tensor| {
+            let params = &mut online.flat;
+            dev.update(rule, control, groups, UpdateBuffers { params, grads, m, v, control: numbers, report })
+        };
+        let mut done = dev.repeat(&mut recording, key, || {
             if rest.is_empty() {
-                backward(dev, net, &self.online, first)?; // of many, each thread made its own
+                backward(dev, net, online, first)?; // of many, each thread made its own
             }
-            let len = net.layout().len();
             for s in rest {
                 dev.add_assign(View::new(&s.grads, 0, len), ViewMut::new(&mut first.grads, 0, len))?;
             }
-            let (params, grads, m, v) = (&mut self.online.flat, &first.grads, &mut self.m, &mut self.v);
-            let (numbers, report) = (&self.control, &mut self.report);
-            dev.update(rule, control, groups, UpdateBuffers { params, grads, m, v, control: numbers, report })
+            if together { Ok(()) } else { step(online, &first.grads) }
         });
+        if together && done.is_ok() {
+            let [slots, burn_in, rows, _] = key;
+            done = dev
+                .all_reduce(ViewMut::new(&mut first.grads, 0, len))
+                .and_then(|()| dev.repeat(&mut recording, [slots, burn_in, rows, 1], || step(online, &first.grads)));
+        }
         first.learning = recording;
         done?;
         let mut report = [0.0; REPORT];

@@ -190,7 +190,7 @@ fn learner(
 fn cuda_config(config: &Config, ordinal: usize) -> Result<CudaConfig> {
     let t = &config.train;
     let cache = match t.kernel_cache.as_str() {
-        "auto" => default_cache(),
+        "home" => default_cache(),
         "off" => None,
         folder => Some(folder.into()),
     };

@@ -6,6 +6,8 @@
 
 mod blas;
 mod graph;
+#[cfg(feature = "nccl")]
+mod group;
 mod kernels;
 mod launch;
 mod library;
@@ -90,6 +92,8 @@ pub struct Cuda {
 
 // Fields are dropped in this order: what uses the stream before the stream.
 struct Inner {
+    #[cfg(feature = "nccl")]
+    place: std::sync::OnceLock<group::Place>,
     modules: Modules,
     blas: Blas,
     staging: Mutex<Staging>,
@@ -155,6 +159,8 @@ impl Cuda {
         let blas = Blas::new(&core, config.tf32)?;
         Ok(Cuda {
             inner: Arc::new(Inner {
+                #[cfg(feature = "nccl")]
+                place: std::sync::OnceLock::new(),
                 modules: Modules::new(gpu.capability, driver, library::nvrtc_version(), config.cache),
                 blas,
                 staging: Mutex::new(Staging::new(&core)),
@@ -288,6 +294,21 @@ impl Device for Cuda {
     /// One: the GPU itself is the pool.
     fn shards(&self, _: usize) -> usize {
         1
+    }
+
+    #[cfg(feature = "nccl")]
+    fn place(&self) -> (usize, usize) {
+        self.inner.place.get().map_or((0, 1), |p| (p.rank, p.ranks))
+    }
+
+    #[cfg(feature = "nccl")]
+    fn all_reduce(&self, of: ViewMut<'_, Tensor>) -> Result<()> {
+        self.check("all_reduce", "of", of.at, of.len, of.buf.len)?;
+        match self.inner.place.get() {
+            // SAFETY: the range was checked above.
+            Some(place) => unsafe { place.all_reduce(full(&of), of.len) },
+            None => Ok(()),
+        }
     }
 
     fn repeat(&self, recording: &mut Recordings, key: Key, work: impl FnOnce() -> Result<()>) -> Result<()> {
