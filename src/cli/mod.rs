@@ -22,9 +22,11 @@ mod info;
 mod memory;
 mod play;
 mod plot;
+mod results;
 mod resume;
 mod rollout;
 mod run_dir;
+mod sweep;
 mod text;
 mod train;
 
@@ -51,6 +53,8 @@ struct Args {
 enum Command {
     /// Train an agent; without arguments: Mamba on RepeatPreviousEasy, minutes on a CPU
     Train(Box<train::Args>),
+    /// Run what is missing of a suite of runs, several at a time, and gather their results
+    Sweep(Box<sweep::Args>),
     /// Play a trained agent greedily and report its returns
     Eval(eval::Args),
     /// List the tasks
@@ -98,10 +102,14 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Outcome {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let code = match command {
+        // These report as they go and hold no lock on the output meanwhile.
         Command::Train(args) => {
-            // Training reports as it goes and holds no lock on the output meanwhile.
             drop(out);
             return train::run(&args);
+        }
+        Command::Sweep(args) => {
+            drop(out);
+            return sweep::run(&args);
         }
         Command::Eval(args) => eval::run(&args, &mut out)?,
         Command::Envs(args) => envs::run(&args, &mut out)?,

@@ -63,6 +63,9 @@ pub struct Args {
     /// Print nothing but warnings and, at the end, the run folder
     #[arg(long)]
     pub quiet: bool,
+    /// Stop and save when standard input closes: the process that holds the other end has ended
+    #[arg(long, hide = true)]
+    pub leash: bool,
 }
 
 impl Args {
@@ -129,6 +132,9 @@ pub fn run(args: &Args) -> Outcome {
 /// Runs a plan in its folder and reports.
 pub fn start(args: &Args, plan: &Plan, footprint: &Footprint, dir: PathBuf, resume: bool) -> Outcome {
     let stop = stop_on_signals()?;
+    if args.leash {
+        stop_with_stdin(stop.clone());
+    }
     if !args.quiet {
         // nobody may be reading; the run goes on all the same
         let _ = greet(plan, footprint, &dir);
@@ -155,7 +161,7 @@ fn ignores_hangup() -> bool {
 }
 
 /// The first SIGINT, SIGTERM or SIGHUP asks the run to stop and save; the second ends the process at once with 130.
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
     #[cfg(unix)]
@@ -171,6 +177,16 @@ fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     #[cfg(unix)]
     signal_hook::flag::register(signal_hook::consts::signal::SIGXFSZ, Arc::default())?;
     Ok(stop)
+}
+
+/// The end of standard input asks the run to stop and save: `sweep` holds the other end, and lets go of it also when it is
+/// killed.
+fn stop_with_stdin(stop: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        // whatever comes is of no interest, an error is an end too
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// Resolved settings and memory on stdout; `Usage` where it does not fit.

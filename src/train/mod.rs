@@ -1,6 +1,7 @@
 //! The outer loop: act, store, learn, evaluate, log, save; and what the command asks of a run.
 
 mod asynchronous;
+mod clock;
 mod evaluation;
 mod folder;
 mod lock;

@@ -41,6 +41,12 @@ pub struct RunResult {
     pub episodes: u64,
     /// Seconds of training, interruptions left out.
     pub wall_s: f64,
+    /// CPU seconds of the process while it trained, all threads; None where the system does not tell.
+    #[serde(default)]
+    pub cpu_s: Option<f64>,
+    /// Steps learnt from: valid steps in the loss, all updates together.
+    #[serde(default)]
+    pub frames: u64,
     /// Greedy return of the last evaluation.
     pub eval_return_mean: Option<f64>,
     /// Its standard deviation over episodes.

@@ -26,6 +26,12 @@ pub(super) struct Progress {
     pub refilling: bool,
     /// Seconds of training.
     pub wall_s: f64,
+    /// CPU seconds of the process while it trained; None where the system does not tell.
+    #[serde(default)]
+    pub cpu_s: Option<f64>,
+    /// Steps learnt from, all updates together.
+    #[serde(default)]
+    pub learnt: u64,
     /// Last evaluation: mean and standard deviation.
     pub eval: Option<(f64, f64)>,
     /// Step of the last evaluation.

@@ -3,11 +3,11 @@
 //! `async` the steps come from actor threads (`asynchronous`), and only the order of the loop is the same.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use rand_chacha::ChaCha8Rng;
 
 use super::asynchronous::{Fleet, Next};
+use super::clock::Clock;
 use super::evaluation::{Play, evaluate_until};
 use super::lock::RunLock;
 use super::result::{RunResult, Stopped};
@@ -52,7 +52,7 @@ struct Run<'a> {
     logger: Logger,
     console: Console,
     checkpoints: Checkpoints,
-    since: Instant,
+    clock: Clock,
     /// Actor threads, in mode `async`.
     fleet: Option<Fleet>,
     /// Nothing happened since the last checkpoint.
@@ -105,7 +105,6 @@ impl<'a> Run<'a> {
         }
         let console =
             ConsoleOptions { total_steps: config.train.steps, start_step: progress.steps, quiet: options.quiet };
-        let now = Instant::now();
         Ok(Run {
             config,
             options,
@@ -118,7 +117,7 @@ impl<'a> Run<'a> {
             logger,
             console: Console::new(console),
             checkpoints,
-            since: now,
+            clock: Clock::start(),
             fleet: None,
             saved: false,
             _lock: run_lock,
@@ -256,6 +255,7 @@ impl<'a> Run<'a> {
             let update = p.learner.update(&self.batch)?;
             lock(&p.replay).set_priority(&self.batch.handle, p.learner.priorities());
             self.progress.credit -= update.learnt.max(1) as f64;
+            self.progress.learnt += update.learnt as u64;
             self.progress.since.update(&update);
             if let Some(fleet) = &mut self.fleet {
                 p.learner.weights(&mut self.weights)?;
@@ -338,7 +338,7 @@ impl<'a> Run<'a> {
     }
 
     fn wall_s(&self) -> f64 {
-        self.progress.wall_s + self.since.elapsed().as_secs_f64()
+        self.clock.wall_s(&self.progress)
     }
 
     fn log(&mut self, evaluated: bool) {
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
 
     /// Writes a checkpoint; it gets durable in the background.
     fn save(&mut self, best: bool) -> Result<()> {
-        let wall_s = self.wall_s();
+        let (wall_s, cpu_s) = (self.wall_s(), self.clock.cpu_s(&self.progress));
         self.logger.flush();
         let p = &mut self.parts;
         let state = p.learner.save()?;
@@ -387,7 +387,7 @@ impl<'a> Run<'a> {
         let mut stored = lock(&p.replay);
         let snapshot = Snapshot {
             config: serde_json::to_value(self.config).unwrap_or_default(),
-            progress: Progress { wall_s, ..self.progress.clone() },
+            progress: Progress { wall_s, cpu_s, ..self.progress.clone() },
             envs: p.envs.save(),
             actor,
             replay_rng: self.replay_rng.clone(),
@@ -442,6 +442,8 @@ impl<'a> Run<'a> {
             updates: p.learner.updates(),
             episodes: self.progress.episodes,
             wall_s: self.wall_s(),
+            cpu_s: self.clock.cpu_s(&self.progress),
+            frames: self.progress.learnt,
             eval_return_mean: eval.map(|e| e.0),
             eval_return_std: eval.map(|e| e.1),
             eval_episodes: if eval.is_some() { c.eval.episodes } else { 0 },

@@ -191,7 +191,7 @@ fn timeless(mut v: Value) -> Value {
     fn walk(v: &mut Value) {
         match v {
             Value::Object(map) => {
-                ["wall_s", "metrics_bytes"].iter().for_each(|k| drop(map.remove(*k)));
+                ["wall_s", "cpu_s", "metrics_bytes"].iter().for_each(|k| drop(map.remove(*k)));
                 map.values_mut().for_each(walk);
             }
             Value::Array(list) => list.iter_mut().for_each(walk),
