@@ -118,14 +118,56 @@ pub fn plot(runs: &[PathBuf], out: &Path, by: Option<By>) -> Result<PlotReport> 
     if runs.is_empty() {
         return Err(PlotError::NoRuns);
     }
-    let extension = out.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    let format = match extension.as_str() {
-        "svg" => draw::Format::Svg,
-        "png" => draw::Format::Png,
-        _ => return Err(PlotError::Format { out: out.to_owned(), found: extension }),
+    let format = format(out)?;
+    picture(&runs::load(runs)?, by, out, format)
+}
+
+/// Returns of one run, from wherever they come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Title of the panel.
+    pub panel: String,
+    /// Runs of one panel with the same label share a curve.
+    pub label: String,
+    /// (environment step, return), steps rising.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Draws series as [`plot`] draws run folders.
+///
+/// # Errors
+/// Any [`PlotError`]; a series without points is named and nothing is drawn.
+pub fn plot_series(series: &[Series], out: &Path) -> Result<PlotReport> {
+    if series.is_empty() {
+        return Err(PlotError::NoRuns);
+    }
+    let format = format(out)?;
+    if let Some(empty) = series.iter().find(|s| s.points.is_empty()) {
+        return Err(PlotError::NoData { run: format!("{} of {}", empty.label, empty.panel).into() });
+    }
+    let run = |s: &Series| runs::Run {
+        name: s.label.clone(),
+        env: s.panel.clone(),
+        agent: String::new(),
+        backbone: s.label.clone(),
+        settings: runs::Settings::new(),
+        tag: TAGS[0],
+        points: s.points.clone(),
     };
-    let loaded = runs::load(runs)?;
-    let panels = curves::panels(&loaded, by);
+    picture(&series.iter().map(run).collect::<Vec<_>>(), Some(By::Backbone), out, format)
+}
+
+fn format(out: &Path) -> Result<draw::Format> {
+    let extension = out.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    match extension.as_str() {
+        "svg" => Ok(draw::Format::Svg),
+        "png" => Ok(draw::Format::Png),
+        _ => Err(PlotError::Format { out: out.to_owned(), found: extension }),
+    }
+}
+
+fn picture(runs: &[runs::Run], by: Option<By>, out: &Path, format: draw::Format) -> Result<PlotReport> {
+    let panels = curves::panels(runs, by);
     draw::draw(&panels, out, format)?;
     Ok(PlotReport { out: out.to_owned(), curves: panels.into_iter().flat_map(|panel| panel.curves).collect() })
 }

@@ -22,6 +22,7 @@ mod info;
 mod memory;
 mod play;
 mod plot;
+mod report;
 mod results;
 mod resume;
 mod rollout;
@@ -55,6 +56,8 @@ enum Command {
     Train(Box<train::Args>),
     /// Run what is missing of a suite of runs, several at a time, and gather their results
     Sweep(Box<sweep::Args>),
+    /// Make tables and curves from what `sweep` gathered
+    Report(report::Args),
     /// Play a trained agent greedily and report its returns
     Eval(eval::Args),
     /// List the tasks
@@ -111,6 +114,7 @@ fn run(command: Command) -> Outcome {
             drop(out);
             return sweep::run(&args);
         }
+        Command::Report(args) => report::run(&args, &mut out)?,
         Command::Eval(args) => eval::run(&args, &mut out)?,
         Command::Envs(args) => envs::run(&args, &mut out)?,
         Command::Rollout(args) => rollout::run(&args, &mut out)?,

@@ -290,6 +290,17 @@ impl Results {
         &self.path
     }
 
+    /// Makes the file, and its folder, where they are missing: a sweep must not find out after hours that it cannot write.
+    ///
+    /// # Errors
+    /// `Io` naming the file.
+    pub fn writable(&self) -> Result<()> {
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        let made = folder.map_or(Ok(()), std::fs::create_dir_all);
+        let opened = made.and_then(|()| OpenOptions::new().create(true).append(true).open(&self.path));
+        opened.map(drop).map_err(|e| Error::io("opening", &self.path, e))
+    }
+
     /// Appends one line and waits for the disk; a torn end is taken away before. A key that is there already is no line.
     ///
     /// # Errors

@@ -7,15 +7,16 @@ mod pool;
 mod suite;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mamba_rl::train::RunLock;
+use mamba_rl::train::{RunLock, footprint};
 use mamba_rl::{Error, Result};
 
 use super::results::{self, Results};
-use super::{Outcome, run_dir, text, train};
+use super::{Outcome, memory, run_dir, text, train};
 use filter::Filter;
 use plan::State;
 use pool::{Ended, Pool};
@@ -73,34 +74,36 @@ pub fn run(args: &Args) -> Outcome {
     std::fs::create_dir_all(&out).map_err(|e| Error::io("creating folder", &out, e))?;
     let _lock = lock(&out)?;
     let mut results = Results::read(&file)?;
+    results.writable()?;
     let states = states(&out, &results, &jobs)?;
     if results.torn {
         super::warn(&format!("{}: its last line was cut off and is taken away", file.display()));
     }
-    let mut todo = Vec::new();
+    let (mut todo, mut damaged) = (Vec::new(), Vec::new());
     for (job, state) in jobs.iter().copied().zip(&states) {
         match state {
             State::Recorded => {}
-            State::Finished => {
-                if let Some(record) = plan::record(&plan::folder(&out, job), job)? {
-                    results.append(record)?;
-                }
-            }
+            State::Finished => match plan::record(&plan::folder(&out, job), job) {
+                Ok(record) => record.into_iter().try_for_each(|r| results.append(r))?,
+                Err(e) => damaged.push((job.title(), e.to_string())),
+            },
             State::Begun(_) | State::New => todo.push(job),
         }
     }
+    warn_memory(&todo, at_once)?;
     let stop = train::stop_on_signals()?;
     let until = args.max_minutes.map(|m| Instant::now() + Duration::from_secs_f64(60.0 * m));
-    let mut pool = Pool::new(&out, &mut results, pool::Limits { at_once, until, stop }, args.quiet);
+    let pool = Pool::new(&out, &mut results, pool::Limits { at_once, until, stop }, args.quiet);
     pool.say(&format!(
         "{}: {} runs, {} finished, {} to do, {at_once} at a time; {}",
         suite.name,
         jobs.len(),
-        jobs.len() - todo.len(),
+        jobs.len() - todo.len() - damaged.len(),
         todo.len(),
         out.display()
     ));
-    let ended = pool.run(&todo)?;
+    let mut ended = pool.run(&todo)?;
+    ended.failed.append(&mut damaged);
     summary(&jobs, &results, &ended)
 }
 
@@ -122,6 +125,28 @@ fn per_cores(jobs: &[&Job]) -> usize {
     let threads = jobs.iter().map(|j| j.config.train.threads).max().unwrap_or(1);
     // 0 threads are as many as there are cores
     if threads == 0 { 1 } else { (cores / threads).max(1) }
+}
+
+/// A warning where the largest runs that may come together do not fit into memory.
+fn warn_memory(todo: &[&Job], at_once: usize) -> Result<()> {
+    let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut sizes = Vec::new();
+    for job in todo {
+        let kind = (job.label.as_str(), job.config.backbone.name.as_str());
+        let size = match kinds.get(&kind) {
+            Some(size) => *size,
+            None => memory::needed(&footprint(&job.config, &job.spec)?),
+        };
+        kinds.insert(kind, size);
+        sizes.push(size);
+    }
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let needed: u64 = sizes.iter().take(at_once).sum();
+    if let Some(free) = memory::available().filter(|free| needed > *free) {
+        let (needed, free) = (text::bytes(needed), text::bytes(free));
+        super::warn(&format!("runs at a time may need {needed} of memory, {free} are free; lower --jobs"));
+    }
+    Ok(())
 }
 
 fn lock(out: &Path) -> Result<RunLock> {
