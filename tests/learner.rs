@@ -4,6 +4,36 @@ mod support;
 
 use support::cases_acting as cases;
 
+use mamba_rl::learner::{Learner, R2d2Config};
+use mamba_rl::replay::SequenceBatch;
+use support::rig::{Rig, Setup};
+
+/// Weights after three updates with these learning rates, each times `rate`.
+fn learnt(lr: f32, rate: f32) -> Vec<f32> {
+    let setup = Setup::task("popgym-RepeatPreviousEasy-v0");
+    let learner = R2d2Config { lr_backbone: lr, lr_heads: lr / 4.0, ..setup.learner.clone() };
+    let mut rig = Rig::new(&Setup { learner, ..setup });
+    rig.steps(60);
+    let mut batch = SequenceBatch::default();
+    rig.learner.set_rate(rate);
+    for _ in 0..3 {
+        rig.replay.sample(4, &mut rig.rng, &mut batch).unwrap();
+        rig.learner.update(&batch).unwrap();
+    }
+    let mut out = Vec::new();
+    rig.learner.weights(&mut out).unwrap();
+    out
+}
+
+/// A rate of a quarter is a quarter of the learning rates, bit for bit, and 0 stands still.
+#[test]
+fn a_rate_scales_both_learning_rates() {
+    assert!(learnt(0.004, 0.25) == learnt(0.001, 1.0));
+    assert!(learnt(0.004, 1.0) != learnt(0.001, 1.0));
+    assert!(learnt(0.004, 0.0) == learnt(0.0, 1.0));
+    assert!(learnt(0.001, 1.0) != learnt(0.0, 1.0));
+}
+
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { cases::$name(); })* };
 }

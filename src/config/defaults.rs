@@ -99,6 +99,7 @@ impl Default for LearnerSection {
             adam_eps: 1e-5,
             grad_clip: 1.0,
             warmup: 0,
+            lr_schedule: LrSchedule::Constant,
             loss: Loss::Squared,
             critic: CriticKind::Expected,
             atoms: 51,

@@ -94,6 +94,9 @@ pub trait Learner: Send {
     /// # Errors
     /// Device and shape errors.
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update>;
+    /// Factor on all learning rates from the next update on, 1 at the start: what a schedule sets. Not part of
+    /// [`Learner::save`], because it follows from how far the run is.
+    fn set_rate(&mut self, factor: f32);
     /// Raw priorities of the last batch, `[B]`.
     fn priorities(&self) -> &[f32];
     /// Updates done.

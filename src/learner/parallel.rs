@@ -59,6 +59,10 @@ impl<L: Learner> Learner for Parallel<L> {
         Ok(all)
     }
 
+    fn set_rate(&mut self, factor: f32) {
+        self.ranks.iter_mut().for_each(|l| l.set_rate(factor));
+    }
+
     fn priorities(&self) -> &[f32] {
         &self.priorities
     }

@@ -90,6 +90,8 @@ pub struct R2d2<D: Backend> {
     room: SeqShape,
     priorities: Vec<f32>,
     updates: u64,
+    /// Factor on the learning rates.
+    rate: f32,
     skipped: u64,
 }
 
@@ -124,6 +126,7 @@ impl<D: Backend> R2d2<D> {
             room: SeqShape { time: 0, batch: 0 },
             priorities: Vec::new(),
             updates: 0,
+            rate: 1.0,
             skipped: 0,
         })
     }
@@ -308,7 +311,7 @@ impl<D: Backend> R2d2<D> {
     /// What the next update depends on.
     fn next_control(&self) -> Control {
         let (c, t) = (&self.config, self.updates + 1);
-        let warm = if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
+        let warm = self.rate * if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
         Control { lr_backbone: warm * c.lr_backbone, lr_heads: warm * c.lr_heads, t, loss_scale: self.scaled_by }
     }
 
@@ -404,6 +407,10 @@ fn backward<D: Backend>(dev: &D, net: &QNetwork<D>, online: &Params<D>, shard: &
 }
 
 impl<D: Backend> Learner for R2d2<D> {
+    fn set_rate(&mut self, factor: f32) {
+        self.rate = factor;
+    }
+
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         self.make_room(batch)?;
         let n_learnt = learnt_steps(batch);

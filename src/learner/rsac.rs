@@ -67,6 +67,8 @@ pub struct Rsac<D: Backend> {
     noise: Vec<f32>,
     priorities: Vec<f32>,
     updates: u64,
+    /// Factor on the learning rates.
+    rate: f32,
     skipped: u64,
 }
 
@@ -101,6 +103,7 @@ impl<D: Backend> Rsac<D> {
             noise: Vec::new(),
             priorities: Vec::new(),
             updates: 0,
+            rate: 1.0,
             skipped: 0,
         })
     }
@@ -249,7 +252,7 @@ impl<D: Backend> Rsac<D> {
     fn optimise(&mut self, norms: (f64, f64)) -> Result<()> {
         let c = &self.config.common;
         let t = self.updates + 1;
-        let warm = if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
+        let warm = self.rate * if c.warmup == 0 { 1.0 } else { (t as f32 / c.warmup as f32).min(1.0) };
         let clip = |norm: f64| c.grad_clip.map_or(1.0, |max| clip_factor(norm, f64::from(max)) as f32);
         for &(owner, group, range) in &self.runs {
             let heads = matches!(group, Group::HeadsDecayed | Group::HeadsPlain);
@@ -280,6 +283,10 @@ impl<D: Backend> Rsac<D> {
 }
 
 impl<D: Backend> Learner for Rsac<D> {
+    fn set_rate(&mut self, factor: f32) {
+        self.rate = factor;
+    }
+
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         let n_learnt = learnt_steps(batch);
         let log_alpha = self.log_alpha()?;
