@@ -6,7 +6,7 @@ mod cases_config;
 use std::path::Path;
 
 use cases_config::{load, refusal};
-use mamba_rl::config::{Config, Flags, LrSchedule, RewardScale, Suggested};
+use mamba_rl::config::{Config, Flags, LearnerSection, RewardScale, Suggested};
 use mamba_rl_envs::{EnvSpec, Space};
 
 fn spec(action_space: Space) -> EnvSpec {
@@ -23,17 +23,15 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// By hand: cos 60° = ½.
 #[test]
-fn learning_rates_fall_as_scheduled() {
-    let at = |s: LrSchedule| [0, 250, 500, 750, 1_000, 2_000].map(|steps| s.factor(steps, 1_000));
-    assert_eq!(at(LrSchedule::Constant), [1.0; 6]);
-    assert_eq!(at(LrSchedule::Linear), [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
-    let third = LrSchedule::Cosine.factor(1, 3);
-    assert!((third - 0.75).abs() < 1e-6, "{third}");
-    let cosine = at(LrSchedule::Cosine);
-    assert!((cosine[2] - 0.5).abs() < 1e-6 && cosine[0] == 1.0 && cosine[4] == 0.0 && cosine[5] == 0.0, "{cosine:?}");
-    assert_eq!(LrSchedule::Linear.factor(0, 0), 1.0);
+fn learning_rates_fall_at_the_end() {
+    let at = |lr_decay| {
+        let learner = LearnerSection { lr_decay, ..LearnerSection::default() };
+        [0, 250, 500, 750, 1_000, 2_000].map(|steps| learner.rate(steps, 1_000))
+    };
+    assert_eq!(at(0.0), [1.0; 6]);
+    assert_eq!(at(1.0), [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+    assert_eq!(at(0.5), [1.0, 1.0, 1.0, 0.5, 0.0, 0.0]);
 }
 
 #[test]

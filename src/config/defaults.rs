@@ -99,7 +99,7 @@ impl Default for LearnerSection {
             adam_eps: 1e-5,
             grad_clip: 1.0,
             warmup: 0,
-            lr_schedule: LrSchedule::Constant,
+            lr_decay: 0.0,
             loss: Loss::Squared,
             critic: CriticKind::Expected,
             atoms: 51,

@@ -114,7 +114,7 @@ pub(super) const KEYS: &[Key] = &[
     key("learner", "adam_eps", Above(0.0, 1.0)),
     key("learner", "grad_clip", Num(0.0, 1e9)),
     key("learner", "warmup", Int(0, MAX)),
-    key("learner", "lr_schedule", OneOf(&["constant", "linear", "cosine"])),
+    key("learner", "lr_decay", Num(0.0, 1.0)),
     key("learner", "loss", OneOf(&["squared", "huber"])),
     key("learner", "critic", OneOf(&["expected", "qr", "two-hot", "c51"])),
     key("learner", "atoms", Int(2, 65_536)),

@@ -224,30 +224,6 @@ pub enum Loss {
     Huber,
 }
 
-/// What the learning rates do over a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LrSchedule {
-    /// They stay.
-    Constant,
-    /// 1 − x of the environment steps' share x.
-    Linear,
-    /// (1 + cos π x) / 2.
-    Cosine,
-}
-
-impl LrSchedule {
-    /// Factor on the learning rates after `steps` of `total` environment steps: 1 at the start, 0 from the end on.
-    pub fn factor(self, steps: u64, total: u64) -> f32 {
-        let x = if total == 0 { 0.0 } else { (steps as f64 / total as f64).min(1.0) };
-        match self {
-            LrSchedule::Constant => 1.0,
-            LrSchedule::Linear => (1.0 - x) as f32,
-            LrSchedule::Cosine => (0.5 + 0.5 * (std::f64::consts::PI * x).cos()) as f32,
-        }
-    }
-}
-
 /// What a critic of `r2d2` predicts of the return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -290,8 +266,8 @@ pub struct LearnerSection {
     pub grad_clip: f64,
     /// Updates over which the learning rates rise linearly. Default 0.
     pub warmup: u64,
-    /// What the learning rates do over `train.steps`: `constant`, `linear` or `cosine` (both fall to 0). Default `constant`.
-    pub lr_schedule: LrSchedule,
+    /// Share of `train.steps`, at the end, over which the learning rates fall to 0 in a straight line. Default 0: they stay.
+    pub lr_decay: f64,
     /// Loss of δ. Default `squared`.
     pub loss: Loss,
     /// What the critic of `r2d2` predicts: `expected`, `qr`, `two-hot` or `c51`. Default `expected`.
@@ -318,6 +294,14 @@ pub struct LearnerSection {
     pub start_after: u64,
     /// Treat time limits as ends without a value, as old tables did. Default false.
     pub truncation_is_terminal: bool,
+}
+
+impl LearnerSection {
+    /// Factor on the learning rates after `steps` of `total` environment steps.
+    pub fn rate(&self, steps: u64, total: u64) -> f32 {
+        let left = total.saturating_sub(steps) as f64;
+        if self.lr_decay == 0.0 { 1.0 } else { (left / (self.lr_decay * total as f64)).min(1.0) as f32 }
+    }
 }
 
 /// How ε is set.

@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
                 replay.sample(batch, &mut self.replay_rng, &mut self.batch)?;
             }
             self.saved = false;
-            p.learner.set_rate(self.config.learner.lr_schedule.factor(self.progress.steps, self.config.train.steps));
+            p.learner.set_rate(self.config.learner.rate(self.progress.steps, self.config.train.steps));
             let update = p.learner.update(&self.batch)?;
             lock(&p.replay).set_priority(&self.batch.handle, p.learner.priorities());
             self.progress.credit -= update.learnt.max(1) as f64;

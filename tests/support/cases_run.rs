@@ -38,7 +38,7 @@ pub const WINDOWS: &[&str] = &[
     "learner.length=20",
     "learner.burn_in=10",
     "log.delta_q_every=7",
-    "learner.lr_schedule=cosine",
+    "learner.lr_decay=0.8",
 ];
 
 /// Another task in windows: many short episodes.
