@@ -6,7 +6,7 @@ mod cases_config;
 use std::path::Path;
 
 use cases_config::{load, refusal};
-use mamba_rl::config::{Config, Flags, LearnerSection, RewardScale, Suggested};
+use mamba_rl::config::{Config, Flags, LearnerSection, RewardScale, RotateKind, Suggested};
 use mamba_rl_envs::{EnvSpec, Space};
 
 fn spec(action_space: Space) -> EnvSpec {
@@ -191,20 +191,57 @@ fn suggestions_are_resolved_and_printed() {
     let mut s = spec(Space::Discrete(4));
     s.suggested_gamma = Some(0.5);
     s.suggested_d_conv = Some(32);
+    s.suggested_rotate = true;
     s.unit_reward = 1.0 / 48.0;
     s.max_steps = Some(415);
     let lines = c.resolve(&s).unwrap();
-    assert_eq!((c.gamma(), c.n_step(), c.batch(), c.lr_backbone(), c.d_conv()), (0.5, 1, 2, 3e-3, 32));
+    assert_eq!((c.gamma(), c.n_step(), c.batch(), c.lr_backbone(), c.d_conv()), (0.5, 1, 1, 3e-3, 32));
+    assert_eq!(c.backbone.rotate, RotateKind::Learned);
     assert!((c.reward_scale_factor() - 48.0).abs() < 1e-9);
     assert_eq!((c.replay.period, c.backbone.dt_rank, c.agent.name.as_str()), (40, 4, "r2d2"));
     assert_eq!(c.env.id, "popgym-TestEasy-v0");
     assert!(lines.contains(&"gamma 0.5 (suggested by the task)".to_owned()), "{lines:?}");
     assert!(lines.contains(&"d_conv 32 (suggested by the task)".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"rotate learned (suggested by the task)".to_owned()), "{lines:?}");
     let text = c.to_toml().unwrap();
     assert!(!text.contains("suggested") && !text.contains("auto\"\nd"), "{text}");
     let again = c.clone();
     assert!(c.resolve(&s).unwrap().is_empty(), "nothing is left to resolve");
     assert_eq!(c, again);
+}
+
+/// Whole episodes of answers: many small updates; of tasks that their actions change: fewer where episodes are long.
+#[test]
+fn the_batch_follows_length_and_kind_of_the_episodes() {
+    let batch = |gamma, steps, sets: &[&str]| {
+        let mut s = spec(Space::Discrete(4));
+        (s.suggested_gamma, s.max_steps) = (gamma, steps);
+        let mut c = load(sets).unwrap();
+        c.resolve(&s).unwrap();
+        c.batch()
+    };
+    assert_eq!([51, 100, 101, 831].map(|t| batch(Some(0.0), Some(t), &[])), [2, 2, 1, 1]);
+    assert_eq!([51, 200, 400, 401].map(|t| batch(None, Some(t), &[])), [8, 8, 8, 2]);
+    assert_eq!((batch(None, None, &[]), batch(Some(0.5), None, &[])), (8, 2));
+    assert_eq!(batch(Some(0.5), Some(831), &["replay.layout=window"]), 8);
+    assert_eq!(batch(Some(0.5), Some(831), &["learner.batch=5"]), 5);
+}
+
+/// A state turns where the task suggests it and can: pairs need an even number, and other bodies have none.
+#[test]
+fn a_state_turns_where_the_task_suggests_it() {
+    let kind = |suggests, sets: &[&str]| {
+        let s = EnvSpec { suggested_rotate: suggests, ..spec(Space::Discrete(4)) };
+        let mut c = load(sets).unwrap();
+        c.resolve(&s).unwrap();
+        c.backbone.rotate
+    };
+    assert_eq!(kind(true, &[]), RotateKind::Learned);
+    assert_eq!(kind(false, &[]), RotateKind::Off);
+    for sets in [["backbone.rotate=off"], ["backbone.d_state=15"], ["backbone.name=gru"]] {
+        assert_eq!(kind(true, &sets), RotateKind::Off, "{sets:?}");
+    }
+    assert_eq!(kind(false, &["backbone.rotate=fixed"]), RotateKind::Fixed);
 }
 
 #[test]

@@ -11,7 +11,11 @@ use support::rig::{Rig, Setup};
 /// Weights after three updates with these learning rates, each times `rate`.
 fn learnt(lr: f32, rate: f32) -> Vec<f32> {
     let setup = Setup::task("popgym-RepeatPreviousEasy-v0");
-    let learner = R2d2Config { lr_backbone: lr, lr_heads: lr / 4.0, ..setup.learner.clone() };
+    after_three(R2d2Config { lr_backbone: lr, lr_heads: lr / 4.0, ..setup.learner }, rate)
+}
+
+fn after_three(learner: R2d2Config, rate: f32) -> Vec<f32> {
+    let setup = Setup::task("popgym-RepeatPreviousEasy-v0");
     let mut rig = Rig::new(&Setup { learner, ..setup });
     rig.steps(60);
     let mut batch = SequenceBatch::default();
@@ -32,6 +36,15 @@ fn a_rate_scales_both_learning_rates() {
     assert!(learnt(0.004, 1.0) != learnt(0.001, 1.0));
     assert!(learnt(0.004, 0.0) == learnt(0.0, 1.0));
     assert!(learnt(0.001, 1.0) != learnt(0.0, 1.0));
+}
+
+/// Without a discount the target network is not run: the bits are those of a discount too small to count.
+#[test]
+fn no_discount_needs_no_target() {
+    let base = Setup::task("popgym-RepeatPreviousEasy-v0").learner;
+    let with = |gamma| after_three(R2d2Config { gamma, n_step: 1, lr_backbone: 1e-3, ..base.clone() }, 1.0);
+    assert!(with(0.0) == with(1e-30));
+    assert!(with(0.0) != with(0.9));
 }
 
 macro_rules! tests {

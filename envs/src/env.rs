@@ -41,6 +41,8 @@ pub struct EnvSpec {
     pub suggested_gamma: Option<f64>,
     /// Convolution window that suits the task; none means the agent's own.
     pub suggested_d_conv: Option<usize>,
+    /// Do answers go back a sharp number of steps, so that states that turn help?
+    pub suggested_rotate: bool,
     /// One or two sentences.
     pub doc: String,
     /// Lowest and highest possible return of an episode.
@@ -64,6 +66,7 @@ impl EnvSpec {
             unit_reward: 1.0,
             suggested_gamma: None,
             suggested_d_conv: None,
+            suggested_rotate: false,
             doc: String::new(),
             return_range: (f64::NEG_INFINITY, f64::INFINITY),
             legacy: false,

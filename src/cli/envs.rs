@@ -60,6 +60,7 @@ fn to_json(s: &EnvSpec) -> Value {
         "unit_reward": s.unit_reward,
         "suggested_gamma": s.suggested_gamma,
         "suggested_d_conv": s.suggested_d_conv,
+        "suggested_rotate": s.suggested_rotate,
         "doc": s.doc,
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mamba_rl::Error;
-use mamba_rl::config::{Config, Flags, RotateKind};
+use mamba_rl::config::{Config, Flags};
 use mamba_rl::train::{self, Footprint, RunOptions, RunResult, Stopped};
 use mamba_rl_envs::EnvSpec;
 
@@ -243,7 +243,7 @@ fn greet(plan: &Plan, f: &Footprint, dir: &Path) -> std::io::Result<()> {
     let layers = if c.backbone.n_layers == 1 { "layer" } else { "layers" };
     let body = format!("{} {layers} of width {}", c.backbone.n_layers, c.backbone.d_model);
     let parameters = text::thousands(f.parameters as u64);
-    let rotates = c.backbone.name == "mamba" && c.backbone.rotate != RotateKind::Off;
+    let rotates = c.backbone.name == "mamba" && c.backbone.rotate.turns();
     let name = format!("{}{}", if rotates { "rotating " } else { "" }, c.backbone.name);
     line("agent", &format!("{} with a {name} backbone, {body}, {parameters} parameters", c.agent.name))?;
     for (i, suggested) in plan.suggested.iter().enumerate() {

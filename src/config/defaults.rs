@@ -9,7 +9,7 @@ impl Default for Config {
             env: EnvSection::default(),
             actor: ActorSection::default(),
             agent: AgentSection::default(),
-            backbone: BackboneSection::default(),
+            backbone: BackboneSection { rotate: RotateKind::Suggested, ..BackboneSection::default() },
             network: NetworkSection::default(),
             input: InputSection::default(),
             learner: LearnerSection::default(),

@@ -89,7 +89,7 @@ pub(super) const KEYS: &[Key] = &[
     key("backbone", "d_model", Int(1, WIDTH)),
     key("backbone", "n_layers", Int(1, 256)),
     key("backbone", "d_state", Int(1, 1024)),
-    key("backbone", "rotate", OneOf(&["off", "fixed", "learned"])),
+    key("backbone", "rotate", OneOf(&["off", "fixed", "learned", "suggested"])),
     key("backbone", "d_conv", IntOr(1, 128, "suggested")),
     key("backbone", "expand", Int(1, 64)),
     key("backbone", "dt_rank", Int(0, WIDTH)),

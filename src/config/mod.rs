@@ -157,6 +157,15 @@ pub enum RotateKind {
     Fixed,
     /// Yes, by angles that are learnt.
     Learned,
+    /// `learned` where the task suggests it and the states are even in number, else `off`.
+    Suggested,
+}
+
+impl RotateKind {
+    /// Do states turn? Not by a suggestion that no task has answered yet.
+    pub fn turns(self) -> bool {
+        matches!(self, RotateKind::Fixed | RotateKind::Learned)
+    }
 }
 
 /// `[backbone]`
@@ -246,8 +255,8 @@ pub struct LearnerSection {
     pub gamma: Suggested<f64>,
     /// Rewards per return, or `suggested`: 1 where the task suggests a discount, 5 elsewhere. Default `suggested`.
     pub n_step: Suggested<usize>,
-    /// Sequences per update, or `suggested`: 2 where episodes are kept whole and longer than 400 steps, 8 elsewhere.
-    /// Default `suggested` (updates count, not frames).
+    /// Sequences per update, or `suggested`. Where episodes are kept whole: 1 or, up to 100 steps, 2 if the task suggests a
+    /// discount, else 2 beyond 400 steps; 8 elsewhere. Default `suggested` (updates count, not frames).
     pub batch: Suggested<usize>,
     /// Steps replayed before learning to warm up the state, layout `window`. Default 40 (R2D2).
     pub burn_in: usize,

@@ -2,7 +2,7 @@
 
 use mamba_rl_envs::{EnvArgs, EnvSpec, Space};
 
-use super::{Auto, Config, ReplayLayout, RewardScale, Suggested};
+use super::{Auto, Config, ReplayLayout, RewardScale, RotateKind, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -72,13 +72,21 @@ impl Config {
                 lines.push(format!("d_conv {value} ({})", origin(spec.suggested_d_conv.is_some())));
             }
         }
+        if b.rotate == RotateKind::Suggested {
+            let turns = b.name == "mamba" && spec.suggested_rotate && b.d_state.is_multiple_of(2);
+            b.rotate = if turns { RotateKind::Learned } else { RotateKind::Off };
+            if turns {
+                lines.push(format!("rotate learned ({})", origin(true)));
+            }
+        }
         if b.dt_rank == 0 {
             b.dt_rank = b.d_model.div_ceil(16);
         }
     }
 
     fn resolve_learner(&mut self, spec: &EnvSpec, lines: &mut Vec<String>) {
-        let long = self.replay.layout == ReplayLayout::Episode && spec.max_steps.is_some_and(|t| t > 400);
+        let whole = self.replay.layout == ReplayLayout::Episode;
+        let longer = |than: usize| whole && spec.max_steps.is_some_and(|t| t > than);
         let suggests = spec.suggested_gamma.is_some();
         let soft = self.agent.name == "rsac";
         let l = &mut self.learner;
@@ -99,9 +107,13 @@ impl Config {
             lines.push(format!("lr_backbone {value} ({why})"));
         }
         if matches!(l.batch, Suggested::Word(_)) {
-            let value = if long { 2 } else { 8 };
+            let (value, why) = match (whole && suggests, longer(100), longer(400)) {
+                (true, true, _) => (1, "whole episodes of more than 100 steps, answers that change nothing"),
+                (true, false, _) => (2, "whole episodes, answers that change nothing"),
+                (false, _, true) => (2, "whole episodes of more than 400 steps"),
+                (false, ..) => (8, "default"),
+            };
             l.batch = Suggested::Value(value);
-            let why = if long { "whole episodes of more than 400 steps" } else { "default" };
             lines.push(format!("batch {value} ({why})"));
         }
         if let RewardScale::Word(_) = l.reward_scale {

@@ -1,7 +1,7 @@
 //! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
 //! Every message names the keys involved, what was found and what was expected.
 
-use super::{Config, CriticKind, ReplayLayout, RotateKind, Suggested};
+use super::{Config, CriticKind, ReplayLayout, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -26,7 +26,7 @@ impl Config {
             let problem = format!("{} is not below `backbone.dt_max` {}; expected dt_min < dt_max", b.dt_min, b.dt_max);
             return Err(Error::config("backbone.dt_min", problem));
         }
-        if b.name == "mamba" && b.rotate != RotateKind::Off && !b.d_state.is_multiple_of(2) {
+        if b.name == "mamba" && b.rotate.turns() && !b.d_state.is_multiple_of(2) {
             let problem =
                 format!("is {}, but `backbone.rotate` turns pairs of states; expected an even number", b.d_state);
             return Err(Error::config("backbone.d_state", problem));

@@ -3,7 +3,7 @@
 //!
 //! L1  stored state → State for online and target        `shards`
 //! L2  burn-in of both, no tape                          `burn_in`
-//! L3  unroll: online with tape, target without          [L, B, A] each
+//! L3  unroll: online with tape, target (if γ > 0) without [L, B, A] each
 //! L4  a* = argmax online                                `td`
 //! L5  target = h(n_step(r, γ, h⁻¹(Q_target(a*))))       `td`, `value`
 //! L6  δ, masks, importance weights → loss, g_q          `td`
@@ -225,7 +225,7 @@ impl<D: Backend> R2d2<D> {
         let mut out = vec![0.0; batch.batch * len * a];
         for s in &mut self.shards {
             s.load(&self.dev, &self.net, &self.input, batch, self.config.reward_scale)?;
-            unroll(&self.dev, &self.net, [&self.online, &self.target], s, batch)?;
+            unroll(&self.dev, &self.net, [&self.online, &self.target], s, batch, self.config.gamma > 0.0)?;
             let b = s.rows.len();
             for (i, row) in s.rows.clone().enumerate() {
                 for t in 0..len {
@@ -281,7 +281,7 @@ impl<D: Backend> R2d2<D> {
     fn shard_step(&self, shard: &mut Shard<D>, batch: &SequenceBatch, n_learnt: usize, many: bool) -> Result<()> {
         let (dev, net) = (&self.dev, &self.net);
         shard.load(dev, net, &self.input, batch, self.config.reward_scale)?; // L1
-        unroll(dev, net, [&self.online, &self.target], shard, batch)?; // L2, L3
+        unroll(dev, net, [&self.online, &self.target], shard, batch, self.config.gamma > 0.0)?; // L2, L3
         let space = self.input.action();
         let join = |at: usize| match batch.action_row(at) {
             ActionSlice::Discrete(parts) => join_action(space, parts),
@@ -363,12 +363,18 @@ fn unroll<D: Backend>(
     [online, target]: [&Params<D>; 2],
     shard: &mut Shard<D>,
     batch: &SequenceBatch,
+    discounted: bool,
 ) -> Result<()> {
     let work = |shard: &mut Shard<D>| {
         burn_in::burn_in(dev, net, [online, target], shard, batch)?; // L2
         let seq = shard.slots.sequence(shard.burn_in, shard.slots_n);
         net.forward(dev, online, seq, &mut shard.online_state, &mut shard.online, true)?;
-        net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)
+        // with γ = 0 nothing is made of the target's values, which stay the zeros that they were made as
+        if discounted {
+            net.forward(dev, target, seq, &mut shard.target_state, &mut shard.target, false)
+        } else {
+            Ok(())
+        }
     };
     if burn_in::in_one_piece(shard.rows.clone(), shard.burn_in, batch) {
         let (mut recording, key) = (std::mem::take(&mut shard.unrolling), shard.key());

@@ -113,7 +113,7 @@ impl Description {
     /// As a checkpoint's `config.json`, with Hugging Face's keys beside it where the body is Mamba-1. A body with a
     /// rotating state has a model type of its own there, which other programs refuse.
     pub fn to_json(&self) -> serde_json::Value {
-        let rotates = self.backbone.name == "mamba" && self.backbone.rotate != RotateKind::Off;
+        let rotates = self.backbone.name == "mamba" && self.backbone.rotate.turns();
         let mut own = serde_json::to_value(self).unwrap_or_default();
         if let (false, Some(backbone)) = (rotates, own.get_mut("backbone").and_then(|b| b.as_object_mut())) {
             backbone.remove("rotate"); // absent means off: checkpoints of Mamba-1 have one form
@@ -139,7 +139,7 @@ impl Description {
             let problem = format!("a `{}` body cannot be exported to transformers: only Mamba-1 can", b.name);
             return Err(Error::Usage(problem));
         }
-        if b.rotate != RotateKind::Off {
+        if b.rotate.turns() {
             let problem = "a body with a rotating state (`backbone.rotate`) cannot be exported to transformers: it is not \
                            Mamba-1, and no model there has its recurrence; train with backbone.rotate=off to export";
             return Err(Error::Usage(problem.into()));
@@ -182,7 +182,7 @@ impl Description {
             n_layers: b.n_layers,
             d_state: b.d_state,
             rotate: match b.rotate {
-                RotateKind::Off => Rotate::Off,
+                RotateKind::Off | RotateKind::Suggested => Rotate::Off,
                 RotateKind::Fixed => Rotate::Fixed,
                 RotateKind::Learned => Rotate::Learned,
             },

@@ -33,13 +33,8 @@ pub const EPISODES: &[&str] = &[
 ];
 
 /// The same in windows with stored states.
-pub const WINDOWS: &[&str] = &[
-    "replay.layout=window",
-    "learner.length=20",
-    "learner.burn_in=10",
-    "log.delta_q_every=7",
-    "learner.lr_decay=0.8",
-];
+pub const WINDOWS: &[&str] =
+    &["replay.layout=window", "learner.length=20", "learner.burn_in=10", "log.delta_q_every=7", "learner.lr_decay=0.8"];
 
 /// Another task in windows: many short episodes.
 pub const CART_POLE: &[&str] =

@@ -15,7 +15,7 @@
 use serde_json::{Value, json};
 
 use super::deck::{Deck, picture, suit};
-use super::{ANSWER_GAMMA, Level, spec};
+use super::{Level, RECALL_GAMMA, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
@@ -45,7 +45,8 @@ impl Autoencode {
             max_steps: Some(2 * n - 1),
             hidden: "the suits shown in the watch phase".to_owned(),
             unit_reward: 1.0 / n as f64,
-            suggested_gamma: ANSWER_GAMMA,
+            suggested_gamma: RECALL_GAMMA,
+            suggested_rotate: true,
             doc: "Watch the suits of a deck, then recite them backwards.".to_owned(),
             ..spec("Autoencode", level, legacy, observation, Space::Discrete(4))
         };

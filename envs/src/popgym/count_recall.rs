@@ -14,7 +14,7 @@
 use serde_json::{Value, json};
 
 use super::deck::{Deck, colour, picture, rank, suit};
-use super::{ANSWER_GAMMA, Level, spec};
+use super::{Level, RECALL_GAMMA, spec};
 use crate::env::{Env, EnvSpec, Step};
 use crate::error::Result;
 use crate::hidden::Hidden;
@@ -46,7 +46,8 @@ impl CountRecall {
             max_steps: Some(n - 1),
             hidden: "how often each symbol has been shown".to_owned(),
             unit_reward: unit,
-            suggested_gamma: ANSWER_GAMMA,
+            suggested_gamma: RECALL_GAMMA,
+            suggested_rotate: true,
             doc: "Say how often the queried symbol has been shown so far.".to_owned(),
             ..spec("CountRecall", level, legacy, Space::MultiDiscrete(vec![symbols; 2]), Space::Discrete(actions))
         };

@@ -74,6 +74,9 @@ impl std::fmt::Display for Level {
 /// only adds noise to the target.
 const ANSWER_GAMMA: Option<f64> = Some(0.5);
 
+/// The discount of answers that need much memory: what an answer pays is all there is to learn.
+const RECALL_GAMMA: Option<f64> = Some(0.0);
+
 fn spec(family: &str, level: Level, legacy: bool, observation: Space, action: Space) -> EnvSpec {
     let (id, name) = (format!("popgym-{family}{level}-v0"), format!("{family}{level}"));
     EnvSpec { legacy, return_range: (-1.0, 1.0), ..EnvSpec::new(&id, &name, observation, action) }
