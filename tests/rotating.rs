@@ -13,6 +13,7 @@ use mamba_rl::checkpoint::{
 use mamba_rl::config::{Config, Flags, RotateKind};
 use mamba_rl::learner::{Learner, R2d2Config};
 use mamba_rl::network::Description;
+use mamba_rl_envs::{EnvArgs, make};
 use serde_json::{Value, json};
 use support::rig::{Rig, Setup};
 
@@ -134,7 +135,11 @@ fn settings_with_turning_states() {
     };
     let [off, fixed, learned] =
         ["off", "fixed", "learned"].map(|r| load(&[&format!("backbone.rotate={r}")]).config_hash().unwrap());
-    assert_eq!(off, Config::default().config_hash().unwrap());
+    // as before there were the keys `backbone.rotate` and `learner.lr_decay`
+    let mut before = load(&["backbone.rotate=off", "learner.batch=8"]);
+    before.resolve(make("RepeatPreviousEasy", &EnvArgs::default()).unwrap().spec()).unwrap();
+    assert_eq!(before.config_hash().unwrap(), "16f74a49");
+    assert!(load(&["learner.lr_decay=0.5"]).config_hash().unwrap() != Config::default().config_hash().unwrap());
     assert!(off != fixed && off != learned && fixed != learned);
     load(&["backbone.rotate=learned", "backbone.name=gru", "backbone.d_state=15"]);
     let text = load(&["backbone.rotate=fixed"]).to_toml().unwrap();

@@ -47,11 +47,13 @@ impl Config {
     pub fn config_hash(&self) -> Result<String> {
         let mut table = self.to_table()?;
         table.remove("preset");
-        // a key younger than the hash: where it is off, settings hash as they did before it was there
-        if let Some(Value::Table(backbone)) = table.get_mut("backbone")
-            && backbone.get("rotate").and_then(Value::as_str) == Some("off")
-        {
-            backbone.remove("rotate");
+        // keys younger than the hash: where they are off, settings hash as they did before these were there
+        for (section, name, off) in [("backbone", "rotate", Value::from("off")), ("learner", "lr_decay", 0.0.into())] {
+            if let Some(Value::Table(inner)) = table.get_mut(section)
+                && inner.get(name) == Some(&off)
+            {
+                inner.remove(name);
+            }
         }
         for (section, name) in FREE_KEYS.iter().filter(|(_, n)| *n != "precision") {
             if let Some(Value::Table(inner)) = table.get_mut(*section) {
