@@ -350,10 +350,10 @@ mod tests {
         let mut results = Results::read(&path).unwrap();
         results.append(record(1)).unwrap();
         let whole = std::fs::read(&path).unwrap();
-        // every place at which the second line can be cut
+        // places at which the second line can be cut, the last ones among them
         results.append(record(2)).unwrap();
         let both = std::fs::read(&path).unwrap();
-        for cut in whole.len()..both.len() {
+        for cut in (whole.len()..both.len()).step_by(23).chain(both.len() - 3..both.len()) {
             std::fs::write(&path, &both[..cut]).unwrap();
             let mut again = Results::read(&path).unwrap();
             // a line that lacks nothing but its newline is whole
