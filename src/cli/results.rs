@@ -398,12 +398,11 @@ mod tests {
         assert_eq!(differ(&a, &b).unwrap().0, "train.stop_return");
         // a key that an older version did not have
         let mut old = settings(&a).unwrap();
-        old.remove("backbone.rotate");
+        old.remove("learner.double_q");
         assert_eq!(difference(&old, &settings(&a).unwrap()).unwrap(), None);
-        b.backbone.rotate = mamba_rl::config::RotateKind::Fixed;
-        b.train.stop_return = None;
+        (b.learner.double_q, b.train.stop_return) = (false, None);
         let found = difference(&old, &settings(&b).unwrap()).unwrap();
-        assert_eq!(found, Some(("backbone.rotate".into(), "\"off\"".into(), "\"fixed\"".into())));
+        assert_eq!(found, Some(("learner.double_q".into(), "true".into(), "false".into())));
         b = a.clone();
         a.env.args.insert("length".into(), 3.into());
         b.env.args.insert("width".into(), 3.into());
