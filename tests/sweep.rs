@@ -220,8 +220,8 @@ fn wrong_suites_make_nothing() {
 }
 
 /// Long enough to be caught in the middle.
-const LONG: &str = "[[run]]\nlabel = \"l\"\nenv = \"RepeatFirstEasy\"\nbackbones = [\"mamba\", \"gru\"]\nseeds = [1]\nsteps = 200_000\n\
-                    set = { eval.every = 25000, learner.replay_ratio = 8, checkpoint.every = 20000 }\n";
+const LONG: &str = "[[run]]\nlabel = \"l\"\nenv = \"RepeatFirstEasy\"\nbackbones = [\"mamba\", \"gru\"]\nseeds = [1]\nsteps = 100_000\n\
+                    set = { eval.every = 20000, learner.replay_ratio = 8, checkpoint.every = 20000 }\n";
 
 /// Both runs of [`LONG`] have begun.
 fn both_begun(p: &Place) -> bool {
@@ -233,9 +233,9 @@ fn both_begun(p: &Place) -> bool {
 
 /// What one uninterrupted `train` with the same settings comes to.
 fn uninterrupted(p: &Place) -> Value {
-    let sets = "env.num_envs=8 backbone.d_model=8 network.head_hidden=8 eval.episodes=4 eval.every=25000 log.every=64 \
+    let sets = "env.num_envs=8 backbone.d_model=8 network.head_hidden=8 eval.episodes=4 eval.every=20000 log.every=64 \
                 learner.replay_ratio=8 checkpoint.every=20000 train.threads=1";
-    let mut args = vec!["train", "--env", "RepeatFirstEasy", "--steps", "200000", "--run-dir", "whole", "--quiet"];
+    let mut args = vec!["train", "--env", "RepeatFirstEasy", "--steps", "100000", "--run-dir", "whole", "--quiet"];
     sets.split_whitespace().for_each(|s| args.extend(["--set", s]));
     p.run(&args, 0, &[]);
     serde_json::from_str(&p.text("whole/result.json")).expect("a result")

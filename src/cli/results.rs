@@ -223,19 +223,21 @@ fn flatten(path: &str, value: &Value, out: &mut Settings) {
     }
 }
 
-/// The first key on which two lists of settings differ, with both values. A key that only one of them knows is younger than
-/// the other and says nothing, unless it is an argument of the task.
-pub fn difference(saved: &Settings, now: &Settings) -> Option<(String, String, String)> {
+/// The first key on which two lists of settings differ, with both values. A key that the saved list does not know is younger
+/// than it, and was at its default then; one that has gone since says nothing.
+///
+/// # Errors
+/// As [`settings`].
+pub fn difference(saved: &Settings, now: &Settings) -> Result<Option<(String, String, String)>> {
     let show = |v: Option<&Value>| v.map_or_else(|| "not set".to_owned(), Value::to_string);
-    let keys = saved.keys().chain(now.keys().filter(|k| !saved.contains_key(*k)));
-    for key in keys {
-        let (a, b) = (saved.get(key), now.get(key));
-        let optional = key.starts_with("env.args.");
-        if (a.is_some() && b.is_some() || optional) && a != b {
-            return Some((key.clone(), show(a), show(b)));
+    let default = settings(&Config::default())?;
+    for key in saved.keys().filter(|k| now.contains_key(*k) || k.starts_with("env.args.")).chain(now.keys()) {
+        let (old, new) = (saved.get(key).or_else(|| default.get(key)), now.get(key));
+        if old != new {
+            return Ok(Some((key.clone(), show(old), show(new))));
         }
     }
-    None
+    Ok(None)
 }
 
 /// The lines of one file.
@@ -348,10 +350,10 @@ mod tests {
         let mut results = Results::read(&path).unwrap();
         results.append(record(1)).unwrap();
         let whole = std::fs::read(&path).unwrap();
-        // every place at which the second line can be cut
+        // places at which the second line can be cut, the last ones among them
         results.append(record(2)).unwrap();
         let both = std::fs::read(&path).unwrap();
-        for cut in whole.len()..both.len() {
+        for cut in (whole.len()..both.len()).step_by(23).chain(both.len() - 3..both.len()) {
             std::fs::write(&path, &both[..cut]).unwrap();
             let mut again = Results::read(&path).unwrap();
             // a line that lacks nothing but its newline is whole
@@ -379,25 +381,31 @@ mod tests {
         assert!(e.contains("line 2") && e.contains("label"), "{e}");
     }
 
+    fn differ(a: &Config, b: &Config) -> Option<(String, String, String)> {
+        difference(&settings(a).unwrap(), &settings(b).unwrap()).unwrap()
+    }
+
     #[test]
     fn settings_that_change_a_result_differ() {
         let mut a = Config::default();
         let mut b = a.clone();
         (b.train.threads, b.train.seed, b.checkpoint.keep, b.log.every) = (3, 9, 7, 5);
-        assert_eq!(difference(&settings(&a).unwrap(), &settings(&b).unwrap()), None);
+        assert_eq!(differ(&a, &b), None);
         b.learner.lr_heads = 0.5;
-        let found = difference(&settings(&a).unwrap(), &settings(&b).unwrap());
-        assert_eq!(found, Some(("learner.lr_heads".into(), "0.001".into(), "0.5".into())));
+        assert_eq!(differ(&a, &b), Some(("learner.lr_heads".into(), "0.001".into(), "0.5".into())));
         b = a.clone();
         b.train.stop_return = Some(1.0);
-        assert_eq!(difference(&settings(&a).unwrap(), &settings(&b).unwrap()).unwrap().0, "train.stop_return");
+        assert_eq!(differ(&a, &b).unwrap().0, "train.stop_return");
         // a key that an older version did not have
         let mut old = settings(&a).unwrap();
-        old.remove("backbone.rotate");
-        assert_eq!(difference(&old, &settings(&a).unwrap()), None);
+        old.remove("learner.double_q");
+        assert_eq!(difference(&old, &settings(&a).unwrap()).unwrap(), None);
+        (b.learner.double_q, b.train.stop_return) = (false, None);
+        let found = difference(&old, &settings(&b).unwrap()).unwrap();
+        assert_eq!(found, Some(("learner.double_q".into(), "true".into(), "false".into())));
         b = a.clone();
         a.env.args.insert("length".into(), 3.into());
         b.env.args.insert("width".into(), 3.into());
-        assert_eq!(difference(&settings(&a).unwrap(), &settings(&b).unwrap()).unwrap().0, "env.args.length");
+        assert_eq!(differ(&a, &b).unwrap().0, "env.args.length");
     }
 }

@@ -165,7 +165,7 @@ fn family(env: &str) -> (String, usize) {
 
 /// Rows by task and label, cells by backbone, runs by seed.
 pub fn rows<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Row<'a>> {
-    type Cells<'a> = BTreeMap<(usize, String), Vec<&'a Record>>;
+    type Cells<'r> = BTreeMap<(usize, String), Vec<&'r Record>>;
     let mut rows: BTreeMap<((String, usize), String, String), Cells<'a>> = BTreeMap::new();
     for r in records {
         let cells = rows.entry((family(&r.env), r.label.clone(), r.env.clone())).or_default();

@@ -112,8 +112,8 @@ fn series(rows: &[Row<'_>]) -> BTreeMap<String, Vec<Series>> {
     let mut out: BTreeMap<String, Vec<Series>> = BTreeMap::new();
     for row in rows {
         let several = rows.iter().filter(|r| r.env == row.env).count() > 1;
-        let runs = || rows.iter().filter(|r| r.env == row.env).flat_map(|r| &r.cells).flat_map(|c| &c.runs);
-        let end = runs().filter_map(|r| r.curve.steps.last().copied()).max().unwrap_or(0);
+        let runs = rows.iter().filter(|r| r.env == row.env).flat_map(|r| &r.cells).flat_map(|c| &c.runs);
+        let end = runs.filter_map(|r| r.curve.steps.last().copied()).max().unwrap_or(0);
         for cell in &row.cells {
             let label = if several { format!("{} {}", row.label, cell.backbone) } else { cell.backbone.clone() };
             for run in &cell.runs {

@@ -82,8 +82,13 @@ fn parse(text: &str) -> Result<Vec<Published>> {
 
 /// The best value of a kind that a task has; of equals the first.
 pub fn best<'a>(rows: &'a [Published], task: &str, kind: &str) -> Option<&'a Published> {
-    let of_task = rows.iter().filter(|r| r.task == task && r.kind == kind);
-    of_task.fold(None, |best: Option<&Published>, r| Some(best.filter(|b| b.value >= r.value).unwrap_or(r)))
+    let mut best: Option<&Published> = None;
+    for row in rows.iter().filter(|r| r.task == task && r.kind == kind) {
+        if best.is_none_or(|b| row.value > b.value) {
+            best = Some(row);
+        }
+    }
+    best
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn per_cores(jobs: &[&Job]) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = jobs.iter().map(|j| j.config.train.threads).max().unwrap_or(1);
     // 0 threads are as many as there are cores
-    if threads == 0 { 1 } else { (cores / threads).max(1) }
+    cores.checked_div(threads).unwrap_or(1).max(1)
 }
 
 /// A warning where the largest runs that may come together do not fit into memory.

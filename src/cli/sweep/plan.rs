@@ -65,7 +65,7 @@ fn unchanged(job: &Job, saved: &Settings, place: &Path) -> Result<()> {
         let shown = place.display();
         return Err(Error::Usage(format!("{shown} has a line of `{title}` without its `config`; {way}")));
     }
-    let Some((key, old, new)) = results::difference(saved, &results::settings(&job.config)?) else { return Ok(()) };
+    let Some((key, old, new)) = results::difference(saved, &results::settings(&job.config)?)? else { return Ok(()) };
     Err(Error::Usage(format!("`{title}`: `{key}` is {new} in the suite, but {old} in {}; {way}", place.display())))
 }
 

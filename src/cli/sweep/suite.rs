@@ -363,7 +363,7 @@ fn kind(
         let key = if let Error::Config { key, .. } = &e { key.as_str() } else { "" };
         let at = lines.get(key).copied().unwrap_or(place.at);
         let name = place.label.map_or(env, |l| l.0);
-        let cause = e.to_string().replacen(&format!("(--set {key}="), "(", 1);
+        let cause = without_flag(&e.to_string());
         if matches!(e, Error::Env(_)) || e.is_usage() {
             source.error(at, format!("run `{name}` with {backbone}: {cause}"))
         } else {
@@ -388,6 +388,12 @@ fn kind(
         None => config.train.stop_return,
     };
     Ok((Job { label, spec, set, target, config }, seeds))
+}
+
+/// A message about a config without the flag of the command that it names in brackets: a suite has none.
+fn without_flag(message: &str) -> String {
+    let cut = message.split_once(" (--").and_then(|(before, rest)| Some((before, rest.split_once(") ")?.1)));
+    cut.map_or_else(|| message.to_owned(), |(before, after)| format!("{before} {after}"))
 }
 
 /// The resolved config and its task, as `mamba-rl train` comes to them.

@@ -147,6 +147,8 @@ fn wrong_settings_are_refused_with_the_line_of_their_table() {
         &format!("{RUN}set = {{ learner.bach = 3 }}\n"),
         &["line 4", "RepeatFirstEasy", "learner.bach", "learner.batch"],
     );
+    let told = "RepeatFirstEasy` with mamba: config: `learner.bach` is no key of section [learner]; nearest";
+    refused(&format!("{RUN}set = {{ learner.bach = 3 }}\n"), &[told]);
     refused(&format!("{RUN}set = {{ \"learner.batch\" = \"x\" }}\n"), &["line 4", "learner.batch", "x"]);
     refused(
         &format!("{RUN}set = {{ \"learner.batch\" = 3, learner.batch = 3 }}\n"),
