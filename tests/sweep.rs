@@ -155,6 +155,13 @@ fn what_is_missing_is_run_and_nothing_else() {
     assert_eq!(d.err.matches("done    a/").count(), 4, "{}", d.err);
     assert_eq!(p.titles(), all);
     let first = p.lines();
+    // the summary: mean over the two seeds, mamba before gru
+    let mean = |body: &str| {
+        let of = first.iter().filter(|l| l.1["backbone"] == body).filter_map(|l| l.1["greedy_mean"].as_f64());
+        of.sum::<f64>() / 2.0
+    };
+    let line = format!("a{:39}  mamba {:.3} (2)  gru {:.3} (2)", "", mean("mamba"), mean("gru"));
+    assert!(d.out.lines().any(|l| l == line), "no line `{line}` in: {}", d.out);
     for (name, v) in &first {
         assert_eq!((v["steps"].as_u64(), v["budget"].as_u64()), (Some(512), Some(512)), "{name}");
         assert_eq!((v["env"].as_str(), v["id"].as_str()), (Some("RepeatFirstEasy"), Some("popgym-RepeatFirstEasy-v0")));

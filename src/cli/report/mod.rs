@@ -1,6 +1,6 @@
 //! `mamba-rl report`: tables and curves from `results.jsonl` alone; the run folders may be gone.
 
-mod groups;
+pub mod groups;
 mod published;
 mod statistics;
 mod tables;

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use mamba_rl::train::{RunLock, footprint};
 use mamba_rl::{Error, Result};
 
-use super::results::{self, Results};
+use super::report::groups::{Cell, rows};
+use super::results::{self, Record, Results};
 use super::{Outcome, memory, run_dir, text, train};
 use filter::Filter;
 use plan::State;
@@ -186,7 +187,16 @@ fn list(jobs: &[&Job], states: &[State]) -> Outcome {
 fn summary(jobs: &[&Job], results: &Results, ended: &Ended) -> Outcome {
     let mut out = std::io::stdout().lock();
     let key = |j: &Job| (j.label.clone(), j.config.backbone.name.clone(), j.config.train.seed);
-    let finished = jobs.iter().filter(|j| results.records.contains_key(&key(j))).count();
+    let records: Vec<&Record> = jobs.iter().filter_map(|j| results.records.get(&key(j))).collect();
+    let finished = records.len();
+    for row in rows(records.into_iter()) {
+        // greedy return of the last evaluation, mean over seeds, and the seeds
+        let cell = |c: &Cell<'_>| {
+            let mean = c.greedy().map_or_else(|| "-".to_owned(), |g| format!("{:.3}", g.mean()));
+            format!("  {} {mean} ({})", c.backbone, c.runs.len())
+        };
+        writeln!(out, "{:<40}{}", row.label, row.cells.iter().map(cell).collect::<String>())?;
+    }
     for (title, why) in &ended.failed {
         writeln!(out, "failed: {title}: {why}")?;
     }

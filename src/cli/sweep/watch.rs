@@ -86,10 +86,11 @@ impl Watch {
         (t1 > t0 && s1 > s0).then(|| (s1 - s0) as f64 / (t1 - t0))
     }
 
-    /// `24%  return 0.853  1520 steps/s  eta 3 min 20 s`.
+    /// `120,000/500,000  24%  return 0.853  1520 steps/s  eta 4 min 10 s`.
     fn status(&self) -> String {
         let step = self.step().min(self.budget);
-        let mut out = format!("{:>3}%", step * 100 / self.budget.max(1));
+        let (done, all) = (text::thousands(step), text::thousands(self.budget));
+        let mut out = format!("{done:>width$}/{all} {:>3}%", step * 100 / self.budget.max(1), width = all.len());
         if let Some(last) = self.last {
             out += &format!("  return {last:.3}");
         }
@@ -183,7 +184,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = Watch::new("a/gru/1".into(), dir.path(), 1000);
         watch.read();
-        assert_eq!(watch.status(), "  0%");
+        assert_eq!(watch.status(), "    0/1,000   0%");
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(
             &path,
@@ -191,9 +192,9 @@ mod tests {
         )
         .unwrap();
         watch.read();
-        assert_eq!(watch.status(), " 30%  return 0.250  200 steps/s  eta 3.5 s");
+        assert_eq!(watch.status(), "  300/1,000  30%  return 0.250  200 steps/s  eta 3.5 s");
         std::fs::write(&path, "{\"step\":100,\"wall_s\":1.0}\n").unwrap();
         watch.read();
-        assert_eq!(watch.status(), " 10%  100 steps/s  eta 9.0 s");
+        assert_eq!(watch.status(), "  100/1,000  10%  100 steps/s  eta 9.0 s");
     }
 }
