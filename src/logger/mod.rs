@@ -27,7 +27,7 @@ use std::{
 use tensorboard::Events;
 
 /// Longest time between two flushes, and the default.
-pub const FLUSH_EVERY: Duration = Duration::from_secs(5);
+const FLUSH_EVERY: Duration = Duration::from_secs(5);
 
 /// Warnings kept for [`Logger::take_warnings`]; more are counted only.
 const MAX_WARNINGS: usize = 1000;

@@ -14,7 +14,7 @@ use crate::device::{Device, Slot, View, ViewMut};
 use crate::error::Result;
 
 /// Steps between two states on the tape.
-pub const CHECKPOINT_EVERY: usize = 8;
+pub(crate) const CHECKPOINT_EVERY: usize = 8;
 
 /// Sizes of a scan. B and C are read from the rows of x_proj's output q [T, B, dt_rank + 2 d_state]: B_t from column
 /// dt_rank, C_t from column dt_rank + d_state.
