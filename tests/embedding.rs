@@ -216,12 +216,14 @@ fn play(how: &'static str, length: usize, max_steps: Option<usize>, run: &std::p
 fn a_task_that_breaks_its_space_stops_the_run_and_the_error_says_where() {
     let dir = tempfile::tempdir().unwrap();
     for (how, what) in [
+        ("end", "episodes end: none did in 100000 steps"),
         ("index", "element 0 is 9, expected one of 0..3"),
         ("number", "element 1 is NaN, expected a finite number"),
         ("last observation", "element 1 is inf, expected a finite number"),
         ("reward", "`reward` is NaN, expected a finite number"),
     ] {
-        let error = play(how, 5, Some(5), &dir.path().join(how)).unwrap_err().to_string();
+        let (length, promised) = if how == "end" { (usize::MAX, None) } else { (5, Some(5)) };
+        let error = play(how, length, promised, &dir.path().join(how)).unwrap_err().to_string();
         assert!(error.contains(what), "{how}: {error}");
     }
 }
