@@ -40,7 +40,8 @@ pub fn probabilities<F: Float>(priority: &[F], alpha: F, probability: &mut [F]) 
         *out = p.powf(alpha);
         total = total + *out;
     }
-    if !(total.is_finite() && total > F::zero()) && !priority.is_empty() {
+    let usable = total.is_finite() && total > F::zero();
+    if !usable && !priority.is_empty() {
         let found = total.to_f64().unwrap_or(f64::NAN);
         return Err(ValueError::Range { argument: "sum of powers", expected: "finite and above 0", found });
     }
