@@ -276,7 +276,7 @@ pub enum BackboneConfig {
     Lstm(RnnConfig),
     /// No memory: the control.
     Mlp(MlpConfig),
-    /// One of your own, see [`custom`].
+    /// One of your own, see [`register`].
     Custom(CustomConfig),
 }
 

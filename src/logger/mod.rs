@@ -42,7 +42,7 @@ pub struct LoggerOptions {
     /// Length of `metrics.jsonl` recorded in the checkpoint ([`Logger::jsonl_len`]), in bytes. `None` for a new run,
     /// `Some(0)` to start a run again from nothing.
     pub truncate_jsonl_to: Option<u64>,
-    /// Longest time for which a record stays in memory, at most [`FLUSH_EVERY`] (the default). Zero: none does.
+    /// Longest time for which a record stays in memory, at most 5 s (the default). Zero: none does.
     pub flush_every: Duration,
 }
 
