@@ -16,7 +16,7 @@ fn main() -> mamba_rl::Result<()> {
     let (mut x, mut g_y) = (vec![0.0; rows], vec![0.0; rows * d]);
     let n = body.layout().len();
     let (mut m, mut v) = (vec![0.0; n], vec![0.0; n]);
-    let cfg = AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+    let cfg = AdamW { lr: 1e-2, ..AdamW::default() };
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for step in 1..=600 {
         x.fill_with(|| f32::from(rng.random::<bool>()) - 0.5);

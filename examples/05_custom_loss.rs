@@ -30,7 +30,7 @@ fn main() -> mamba_rl::Result<()> {
             right += usize::from((0..CARDS).all(|a| logits[a] <= logits[expert]));
         }
         let grads = body.backward(&g_y)?.to_vec();
-        let cfg = AdamW { lr: 3e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 };
+        let cfg = AdamW { lr: 3e-3, ..AdamW::default() };
         adamw_step(cfg, t, &grads, AdamWState { param: body.weights_mut(), m: &mut m, v: &mut v })?;
         if t % 100 == 0 {
             println!("update {t}: {:.3} of its moves are the expert's", right as f32 / rows as f32);

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 /// Result of everything that can fail in this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong.
 #[derive(Debug, thiserror::Error)]

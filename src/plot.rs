@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Tags that hold a return, best first.
-pub const TAGS: [&str; 2] = ["eval/return_mean", "charts/episodic_return"];
+const TAGS: [&str; 2] = ["eval/return_mean", "charts/episodic_return"];
 
 /// By what runs are gathered into one curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub enum PlotError {
 }
 
 /// Result of plotting.
-pub type Result<T> = std::result::Result<T, PlotError>;
+pub type Result<T, E = PlotError> = std::result::Result<T, E>;
 
 /// Draws the runs' curves into `out` (`.svg` or `.png`). With `by`, runs that agree in that one thing share a curve;
 /// without, those that agree in all of their configuration but the seed.

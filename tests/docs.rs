@@ -69,3 +69,31 @@ fn every_named_task_can_be_made() {
     }
     assert!(seen > 5, "the documents name {seen} tasks");
 }
+
+/// First lines of the fenced blocks of a document.
+fn fences(text: &str) -> Vec<&str> {
+    let marks = text.lines().filter_map(|l| l.trim_start().strip_prefix("```"));
+    marks.step_by(2).map(str::trim).collect()
+}
+
+#[test]
+fn every_code_block_is_tested_or_marked() {
+    assert_eq!(fences("```rust\na\n```\n```\nb\n```\n"), ["rust", ""]);
+    let lib = read(&root().join("src/lib.rs"));
+    let mut paths = files("docs", "md");
+    paths.extend(["README.md", "CONTRIBUTING.md", "envs/README.md", "runs/README.md"].map(|p| root().join(p)));
+    let mut tested = 0;
+    for path in paths {
+        let name = path.strip_prefix(root()).expect("inside").to_str().expect("a name").replace('\\', "/");
+        let text = read(&path);
+        let rust: Vec<&str> = fences(&text).into_iter().filter(|f| f.starts_with("rust")).collect();
+        assert!(!fences(&text).contains(&""), "{name}: a block without a language would be tested as Rust");
+        assert!(rust.iter().all(|f| !f.contains("ignore")), "{name}: an example that nobody compiles");
+        assert!(
+            rust.is_empty() || lib.contains(&format!("\"../{name}\"")),
+            "{name}: its examples are not in src/lib.rs"
+        );
+        tested += rust.len();
+    }
+    assert!(tested > 8, "{tested} examples");
+}

@@ -8,7 +8,7 @@ use mamba_rl::device::Cpu;
 use mamba_rl::network::{Blocks, Session};
 use mamba_rl::params::{Group, Init, ParamSpec};
 use mamba_rl::train;
-use mamba_rl_envs::ObsRef;
+use mamba_rl_envs::{Entry, Env, EnvSpec, ObsRef, Space, Step, erase, register};
 
 /// h ← tanh(W x + u ⊙ h), y = (h, x₀).
 struct Elman(usize, usize);
@@ -167,4 +167,97 @@ fn blocks_of_an_own_checkpoint_are_the_network_without_ends() {
     let shorter = blocks.forward(&x[..3 * 8], 1, 3).unwrap();
     assert!(close(&both[..3 * 8], &shorter), "causal");
     assert!(matches!(blocks.forward(&x, 3, 5), Err(Error::Shape { arg: "x", .. })));
+}
+
+/// An index and a number to see; breaks the rule that `how` names at step 2 of an episode.
+struct Rule(EnvSpec, &'static str, usize, usize); // spec, rule, length of an episode, steps so far
+
+impl Env for Rule {
+    type Obs = f32;
+    type Act = i32;
+
+    fn spec(&self) -> &EnvSpec {
+        &self.0
+    }
+
+    fn reset_into(&mut self, _seed: Option<u64>, obs: &mut [f32]) {
+        self.3 = 0;
+        obs.copy_from_slice(&[1.0, 0.5]);
+    }
+
+    fn step_into(&mut self, _action: &[i32], obs: &mut [f32]) -> Step {
+        self.3 += 1;
+        obs.copy_from_slice(&[2.0, 0.5]);
+        let (now, over) = (self.3 == 2, self.3 == self.2);
+        match self.1 {
+            "index" if now => obs[0] = 9.0,
+            "number" if now => obs[1] = f32::NAN,
+            "last observation" if over => obs[1] = f32::INFINITY,
+            _ => {}
+        }
+        let reward = if self.1 == "reward" && now { f64::NAN } else { 1.0 };
+        Step { reward, terminated: false, truncated: over }
+    }
+}
+
+/// Trains on it for a moment, from registration to result.
+fn play(how: &'static str, length: usize, max_steps: Option<usize>, run: &std::path::Path) -> Result<u64, Error> {
+    let id = format!("{}{length}-v0", how.replace(' ', ""));
+    let space = Space::Tuple(vec![Space::Discrete(3), Space::box_f32(&[0.0], &[1.0])]);
+    let spec = EnvSpec { max_steps, ..EnvSpec::new(&id, &format!("{how} {length}"), space, Space::Discrete(2)) };
+    let of = spec.clone();
+    register(Entry::new(spec, vec![], move |_| Ok(erase(Rule(of.clone(), how, length, 0))))).unwrap();
+    let flags = Flags { env: Some(id), steps: Some(400), ..Flags::default() };
+    let sets = ["backbone.d_model=8", "network.head_hidden=8", "env.num_envs=4", "learner.batch=2", "eval.episodes=2"];
+    Ok(train::train(&train::plan(&sets, &flags)?, run)?.updates)
+}
+
+#[test]
+fn a_task_that_breaks_its_space_stops_the_run_and_the_error_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    for (how, what) in [
+        ("end", "episodes end: none did in 100000 steps"),
+        ("index", "element 0 is 9, expected one of 0..3"),
+        ("number", "element 1 is NaN, expected a finite number"),
+        ("last observation", "element 1 is inf, expected a finite number"),
+        ("reward", "`reward` is NaN, expected a finite number"),
+    ] {
+        let (length, promised) = if how == "end" { (usize::MAX, None) } else { (5, Some(5)) };
+        let error = play(how, length, promised, &dir.path().join(how)).unwrap_err().to_string();
+        assert!(error.contains(what), "{how}: {error}");
+    }
+}
+
+#[test]
+fn episodes_of_one_step_and_longer_ones_than_promised_train() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(play("none", 1, Some(1), &dir.path().join("one")).unwrap() > 5);
+    assert!(play("none", 7, Some(2), &dir.path().join("long")).unwrap() > 5);
+    assert!(play("none", 6, None, &dir.path().join("unsaid")).unwrap() > 5);
+
+    let run = dir.path().join("one");
+    assert_eq!(train::resume(&run, None).unwrap().steps, 400, "done: left as it is");
+    let further = train::resume(&run, Some(800)).unwrap();
+    assert!(further.steps == 800 && further.updates > 10);
+    assert!(matches!(train::resume(dir.path(), None), Err(Error::Usage(_))), "no run is there");
+
+    let mut agent = Session::from_checkpoint(&run).unwrap();
+    agent.observe(ObsRef::F32(&[1.0, 0.5]), None, 0.0, true).unwrap();
+    let mut before = vec![0.0; agent.memory_len()];
+    agent.save_memory(&mut before).unwrap();
+    let mut refused = |obs: &[f32], legal: Option<&[bool]>, reward: f32| {
+        let error = agent.observe(ObsRef::F32(obs), legal, reward, false).map(|_| ()).unwrap_err().to_string();
+        let mut after = vec![0.0; before.len()];
+        agent.save_memory(&mut after).unwrap();
+        assert_eq!(before, after, "{error}: the memory is as it was");
+        error
+    };
+    assert!(refused(&[1.0], None, 0.0).contains("1 elements, expected 2"));
+    assert!(refused(&[3.0, 0.5], None, 0.0).contains("element 0 is 3, expected one of 0..3"));
+    assert!(refused(&[1.0, f32::NAN], None, 0.0).contains("element 1 is NaN"));
+    assert!(refused(&[1.0, 0.5], None, f32::NAN).contains("reward is NaN"));
+    assert!(refused(&[1.0, 0.5], Some(&[true]), 0.0).contains("has 1 elements, expected 2"));
+    assert!(refused(&[1.0, 0.5], Some(&[false; 2]), 0.0).contains("forbids every action"));
+    assert!(agent.observe(ObsRef::F32(&[1.0, 0.5]), Some(&[false, true]), 0.0, false).is_ok());
+    assert!(matches!(agent.restore_memory(&[0.0]), Err(Error::Shape { arg: "memory", .. })));
 }

@@ -30,6 +30,9 @@ pub enum EnvError {
     /// A step before the first reset.
     #[error("{env}: call reset before step")]
     NotReset { env: String },
+    /// An observation that its space does not hold.
+    #[error("observation: element {element} is {found}, expected {expected}")]
+    Observation { element: usize, found: String, expected: String },
     /// A buffer, row or list of the wrong length.
     #[error("{what}: {found} elements, expected {expected}")]
     Length { what: String, found: usize, expected: usize },

@@ -266,7 +266,7 @@ fn cart_pole() -> Result<BoxEnv> {
 }
 
 /// The crate's own tasks.
-pub fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     // A CartPole of theirs always fits.
     cart_pole().map(|env| Entry::new(env.spec().clone(), Vec::new(), |_| cart_pole())).into_iter().collect()
 }

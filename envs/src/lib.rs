@@ -16,13 +16,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod batch;
-pub mod buffer;
+mod batch;
+mod buffer;
 pub mod classic;
-pub mod conformance;
+mod conformance;
 mod copies;
-pub mod env;
-pub mod error;
+mod env;
+mod error;
 #[cfg(feature = "render")]
 mod font;
 #[cfg(feature = "gymnasium")]
@@ -31,15 +31,15 @@ mod hidden;
 pub mod picture;
 pub mod popgym;
 pub mod probe;
-pub mod python;
-pub mod registry;
+mod python;
+mod registry;
 #[cfg(feature = "render")]
 pub mod render;
-pub mod seed;
-pub mod space;
+mod seed;
+mod space;
 pub mod throughput;
 pub mod trace;
-pub mod vector;
+mod vector;
 pub mod wrapper;
 
 pub use batch::Batch;
@@ -52,5 +52,4 @@ pub use python::PythonError;
 pub use registry::{ArgDoc, Entry, EnvArgs, Registry, bundled_registry, list, make, register};
 pub use seed::{Stream, episode_seed};
 pub use space::{Dtype, Element, Part, Space, write_features};
-pub use trace::{Policy, TraceEpisode, read_traces, record_episode, replay};
 pub use vector::{Autoreset, CopyState, StepBatch, VecEnv, VecEnvState};

@@ -178,7 +178,7 @@ impl Registry {
         scored.into_iter().take(3).map(|(_, e)| e.spec.id.clone()).collect()
     }
 
-    /// Makes an environment; `python:ID` starts Gymnasium's in a Python process ([`crate::python`]). Errors: unknown id,
+    /// Makes an environment; `python:ID` starts Gymnasium's in a Python process. Errors: unknown id,
     /// unknown argument, unusable value, and what the Python process reports.
     pub fn make(&self, id: &str, args: &EnvArgs) -> Result<BoxEnv> {
         if let Some(gym_id) = id.strip_prefix(crate::python::PREFIX) {

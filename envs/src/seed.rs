@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// SplitMix64: one well mixed output per input.
 #[inline]
-pub fn split_mix(x: u64) -> u64 {
+fn split_mix(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -232,7 +232,8 @@ impl Space {
 }
 
 /// Network input of one flat row: one-hot block per discrete part, box parts as floats (bytes / 255), concatenated.
-/// `out` has `space.onehot_len()` elements and is overwritten. Errors: row or `out` of another length or type.
+/// `out` has `space.onehot_len()` elements and is overwritten. The row's numbers count, not their type. Errors: row or `out`
+/// of another length, an index outside its part, a number in a box that is not finite.
 pub fn write_features(space: &Space, row: ObsRef<'_>, out: &mut [f32]) -> Result<()> {
     let (rows, wanted) = (space.flat_len(), space.onehot_len());
     if row.len() != rows {
@@ -246,30 +247,39 @@ pub fn write_features(space: &Space, row: ObsRef<'_>, out: &mut [f32]) -> Result
         ObsRef::I32(r) => features(space, r, out),
         ObsRef::F32(r) => features(space, r, out),
     }
-    Ok(())
 }
 
-/// Lengths are checked by the caller. A discrete value outside its range leaves its block zero.
-fn features<T: ObsElem>(space: &Space, row: &[T], out: &mut [f32]) {
+/// Lengths are checked by the caller. A box's bounds are not checked: simulators round beyond them.
+fn features<T: ObsElem>(space: &Space, row: &[T], out: &mut [f32]) -> Result<()> {
     out.fill(0.0);
-    let (mut i, mut o) = (0, 0);
+    let (mut i, mut o, mut bad) = (0, 0, None);
     space.visit(&mut |p| {
         match p {
-            Part::Discrete(n) => {
-                if let Some(v) = row[i].to_index().filter(|&v| v < n) {
-                    out[o + v] = 1.0;
-                }
-            }
+            Part::Discrete(n) => match row[i].to_index().filter(|&v| v < n) {
+                Some(v) => out[o + v] = 1.0,
+                None if bad.is_none() => bad = Some((i, format!("one of 0..{n}"))),
+                None => {}
+            },
             Part::Box { low, element, .. } => {
                 let scale = if element == Element::U8 { 1.0 / 255.0 } else { 1.0 };
-                for (y, x) in out[o..o + low.len()].iter_mut().zip(&row[i..]) {
+                for (k, (y, x)) in out[o..o + low.len()].iter_mut().zip(&row[i..]).enumerate() {
                     *y = x.to_f32() * scale;
+                    if !y.is_finite() && bad.is_none() {
+                        bad = Some((i + k, "a finite number".to_owned()));
+                    }
                 }
             }
         }
         i += p.len();
         o += p.features();
     });
+    match bad {
+        None => Ok(()),
+        Some((element, expected)) => {
+            let found = row[element].to_f32().to_string();
+            Err(EnvError::Observation { element, found, expected })
+        }
+    }
 }
 
 impl std::fmt::Display for Space {
@@ -376,6 +386,11 @@ mod tests {
         assert_eq!(out, [0.0, 0.0, 1.0, 0.5, -0.25, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
         assert!(write_features(&mixed(), ObsRef::F32(&[2.0]), &mut out).is_err());
         assert!(write_features(&Space::Discrete(4), ObsRef::U8(&[1]), &mut out).is_err());
+        let outside =
+            |row: [f32; 5]| write_features(&mixed(), ObsRef::F32(&row), &mut [0.0; 11]).unwrap_err().to_string();
+        assert_eq!(outside([3.0, 0.5, 0.0, 1.0, 0.0]), "observation: element 0 is 3, expected one of 0..3");
+        assert_eq!(outside([2.0, 0.5, f32::NAN, 1.0, 0.0]), "observation: element 2 is NaN, expected a finite number");
+        assert_eq!(outside([2.0, 0.5, 0.0, 1.0, 0.5]), "observation: element 4 is 0.5, expected one of 0..4");
         let bytes = Space::Box { low: vec![0.0; 2], high: vec![255.0; 2], shape: vec![2], element: Element::U8 };
         let mut out = [0.0; 2];
         write_features(&bytes, ObsRef::U8(&[0, 255]), &mut out).unwrap();

@@ -54,7 +54,7 @@ pub struct TraceEpisode {
 }
 
 /// An observation as JSON.
-pub fn obs_to_json(space: &Space, row: ObsRef<'_>) -> Value {
+fn obs_to_json(space: &Space, row: ObsRef<'_>) -> Value {
     let list: Vec<Value> = match row {
         ObsRef::U8(r) => r.iter().map(|v| Value::from(*v)).collect(),
         ObsRef::I32(r) => r.iter().map(|v| Value::from(*v)).collect(),
@@ -67,7 +67,7 @@ pub fn obs_to_json(space: &Space, row: ObsRef<'_>) -> Value {
 }
 
 /// An action of the space as JSON.
-pub fn action_to_json(space: &Space, action: ActionRef<'_>) -> Value {
+fn action_to_json(space: &Space, action: ActionRef<'_>) -> Value {
     match action {
         ActionRef::Discrete(_) => Value::from(joint_action(space, action)),
         ActionRef::Continuous([only]) => Value::from(f64::from(*only)),
@@ -237,7 +237,7 @@ pub fn replay(registry: &Registry, episode: &TraceEpisode) -> Result<()> {
 }
 
 /// An observation of the space from JSON; none outside it.
-pub fn obs_from_json(space: &Space, v: &Value) -> Option<ObsBuffer> {
+fn obs_from_json(space: &Space, v: &Value) -> Option<ObsBuffer> {
     let list = floats(v)?;
     let mut row = ObsBuffer::for_space(space, 1);
     if row.len() != list.len() {

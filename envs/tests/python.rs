@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use mamba_rl_envs::python::PythonError;
-use mamba_rl_envs::{ActionRef, Autoreset, BoxEnv, EnvArgs, EnvError, ObsMut, Result, Space, VecEnv, check, make};
+use mamba_rl_envs::{
+    ActionRef, Autoreset, BoxEnv, EnvArgs, EnvError, ObsMut, PythonError, Result, Space, VecEnv, check, make,
+};
 use serde_json::{Value, json};
 
 /// An executable script; it is one interpreter for each test that names it.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mamba_rl_envs::classic::pendulum::PendulumState;
+use mamba_rl_envs::classic::PendulumState;
 use mamba_rl_envs::trace::{TraceEpisode, read_traces, replay};
 use mamba_rl_envs::{EnvError, Registry};
 

@@ -132,12 +132,12 @@ impl Trace {
             bootstrap: &mut w.bootstrap,
             full: &mut w.full,
         };
-        n_step_targets(row, c.gamma, c.n_step, c.rescaling, out)
-            .map_err(|e| Error::Usage(format!("internal: trace: {e}")))?;
+        let own_bug = |e| Error::Usage(format!("internal: trace: {e}"));
+        n_step_targets(row, c.gamma, c.n_step, c.rescaling, out).map_err(own_bug)?;
         for (t, q) in w.target.iter_mut().zip(&self.q_taken[start..stop]) {
             *t -= q;
         }
-        Ok(sequence_priority(&w.target, &w.mask, c.eta))
+        sequence_priority(&w.target, &w.mask, c.eta).map_err(own_bug)
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Backbone, BackboneConfig, Parts, Scratch, SeqGrad, SeqGradOut, SeqShape, Sequence, State, Tape, build};
+use super::{
+    Backbone, BackboneConfig, Parts, Scratch, SeqGrad, SeqGradOut, SeqShape, Sequence, State, Tape, build, state_len,
+};
 use crate::device::{Cpu, View, ViewMut};
 use crate::error::{Error, Result};
 use crate::params::{ParamLayout, Params};
@@ -125,6 +127,36 @@ impl Body {
         Ok(())
     }
 
+    /// Numbers of one row's state.
+    pub fn state_len(&self) -> usize {
+        state_len(self.net.state_layout())
+    }
+
+    /// Copies the state of row b out, `[state_len()]`: to go on from it later, or in a body of another shape.
+    ///
+    /// # Errors
+    /// `Usage` for a row that is not there, `Shape` for another length.
+    pub fn save_state(&self, b: usize, out: &mut [f32]) -> Result<()> {
+        self.expect_row(b)?;
+        self.state.read_row(&self.dev, self.net.state_layout(), b, out)
+    }
+
+    /// Puts back what [`Body::save_state`] gave.
+    ///
+    /// # Errors
+    /// As [`Body::save_state`].
+    pub fn restore_state(&mut self, b: usize, from: &[f32]) -> Result<()> {
+        self.expect_row(b)?;
+        self.state.write_row(&self.dev, self.net.state_layout(), b, from)
+    }
+
+    fn expect_row(&self, b: usize) -> Result<()> {
+        if b < self.shape.batch {
+            return Ok(());
+        }
+        Err(Error::Usage(format!("row {b} is not there: the body has {} rows", self.shape.batch)))
+    }
+
     /// All weights, flat.
     pub fn weights(&self) -> &[f32] {
         &self.params.flat
@@ -193,5 +225,27 @@ mod tests {
         }
         assert!(matches!(new(3).backward(&[0.0; 48]), Err(Error::Usage(_))));
         assert!(matches!(new(3).forward(&x, None).map(|_| ()), Err(Error::Shape { arg: "x", .. })));
+    }
+
+    #[test]
+    fn a_body_of_one_step_goes_on_from_the_state_of_another() {
+        let config = BackboneConfig::Mamba(MambaConfig { d_input: 2, d_model: 8, ..MambaConfig::default() });
+        let x: Vec<f32> = (0..4 * 2 * 2).map(|i| (i as f32 * 0.7).sin()).collect();
+        let mut learner = Body::new(&config, SeqShape { time: 3, batch: 2 }, 3).unwrap();
+        learner.forward(&x[..12], None).unwrap();
+        let mut state = vec![0.0; learner.state_len()];
+        learner.save_state(1, &mut state).unwrap();
+        let mut actor = Body::new(&config, SeqShape { time: 1, batch: 1 }, 4).unwrap();
+        actor.weights_mut().copy_from_slice(learner.weights());
+        actor.restore_state(0, &state).unwrap();
+        let step = actor.forward(&x[14..], None).unwrap().to_vec();
+        let mut whole = Body::new(&config, SeqShape { time: 4, batch: 2 }, 3).unwrap();
+        let y = whole.forward(&x, None).unwrap();
+        let last = &y[y.len() - step.len()..];
+        assert!(step.iter().zip(last).all(|(a, b)| (a - b).abs() < 1e-6), "step 3 of row 1: {step:?} and {last:?}");
+
+        assert!(matches!(actor.restore_state(1, &state), Err(Error::Usage(_))));
+        assert!(matches!(actor.restore_state(0, &state[1..]), Err(Error::Shape { arg: "row", .. })));
+        assert!(matches!(learner.save_state(0, &mut [0.0]), Err(Error::Shape { arg: "row", .. })));
     }
 }

@@ -7,13 +7,13 @@
 //! `valid[t, b] = 0` marks padding: inputs there are zeroed on entry, so their contents never matter.
 
 mod body;
-pub mod custom;
-pub mod gru;
-pub mod lstm;
-pub mod mamba;
-pub mod mlp;
+pub(crate) mod custom;
+pub(crate) mod gru;
+pub(crate) mod lstm;
+pub(crate) mod mamba;
+pub(crate) mod mlp;
 mod rnn;
-pub mod stepwise;
+pub(crate) mod stepwise;
 
 pub use body::Body;
 pub use custom::{CustomConfig, register};
@@ -113,12 +113,21 @@ pub fn state_len(layout: &[Part]) -> usize {
     layout.iter().map(|p| p.len).sum()
 }
 
+fn expect_row(layout: &[Part], got: usize) -> Result<()> {
+    let want = state_len(layout);
+    if want == got {
+        return Ok(());
+    }
+    Err(crate::Error::Shape { op: "state", arg: "row", shape: "[state_len]".into(), want, got })
+}
+
 impl<D: Device> State<D> {
     /// Row b as one host row `[state_len]`, parts in layout order.
     ///
     /// # Errors
-    /// Device errors.
+    /// `Shape` for a row of another length; device errors.
     pub fn read_row(&self, dev: &D, layout: &[Part], b: usize, out: &mut [f32]) -> Result<()> {
+        expect_row(layout, out.len())?;
         let mut at = 0;
         for (p, buf) in layout.iter().zip(&self.bufs) {
             dev.download(View::new(buf, b * p.len, p.len), &mut out[at..at + p.len])?;
@@ -130,8 +139,9 @@ impl<D: Device> State<D> {
     /// Sets row b from one host row `[state_len]`.
     ///
     /// # Errors
-    /// Device errors.
+    /// `Shape` for a row of another length; device errors.
     pub fn write_row(&mut self, dev: &D, layout: &[Part], b: usize, from: &[f32]) -> Result<()> {
+        expect_row(layout, from.len())?;
         let mut at = 0;
         for (p, buf) in layout.iter().zip(&mut self.bufs) {
             dev.upload(&from[at..at + p.len], ViewMut::new(buf, b * p.len, p.len))?;
@@ -266,7 +276,7 @@ pub enum BackboneConfig {
     Lstm(RnnConfig),
     /// No memory: the control.
     Mlp(MlpConfig),
-    /// One of your own, see [`custom`].
+    /// One of your own, see [`register`].
     Custom(CustomConfig),
 }
 

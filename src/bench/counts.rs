@@ -21,7 +21,7 @@ use super::machine::Ceilings;
 use crate::backbone::Rotate;
 
 /// States per channel.
-pub const D_STATE: usize = 16;
+pub(crate) const D_STATE: usize = 16;
 
 /// Work of one op in one pass over the whole batch.
 #[derive(Debug, Clone, Copy, PartialEq)]

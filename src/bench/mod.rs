@@ -52,7 +52,7 @@ pub const S3: Shape =
     Shape { name: "S3", d_input: 512, d_model: 512, n_layers: 6, batch: 64, time: 120, rotate: Rotate::Off };
 
 /// Pieces that a batch is cut into: the default of `train.shards`.
-pub const SHARDS: usize = 4;
+pub(crate) const SHARDS: usize = 4;
 
 /// The shortest and the median of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq)]

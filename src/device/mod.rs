@@ -5,7 +5,7 @@ mod choice;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod simd;
+pub(crate) mod simd;
 
 pub use choice::{Choice, gpus};
 pub use cpu::{Cpu, Real};

@@ -22,7 +22,9 @@ pub use r2d2::{R2d2, R2d2Config};
 pub use rsac::{Rsac, RsacConfig};
 pub use target_network::TargetUpdate;
 
+use crate::device::ViewMut;
 use crate::error::Result;
+use crate::ops::Backend;
 use crate::params::ParamLayout;
 use crate::replay::SequenceBatch;
 
@@ -74,6 +76,21 @@ pub struct LearnerState {
 }
 
 impl LearnerState {
+    /// Reads weights, target weights and moments, `[n]` each, from the device.
+    fn read<D: Backend>(dev: &D, from: [&D::Tensor; 4], n: usize) -> Result<Self> {
+        let [params, target, m, v] = from.map(|t| target_network::to_host(dev, t, n));
+        Ok(LearnerState { params: params?, target: target?, m: m?, v: v?, ..LearnerState::default() })
+    }
+
+    /// Writes them back; nothing is changed where a length differs.
+    fn write<D: Backend>(&self, dev: &D, to: [&mut D::Tensor; 4], n: usize) -> Result<()> {
+        self.check(n)?;
+        for (to, from) in to.into_iter().zip([&self.params, &self.target, &self.m, &self.v]) {
+            dev.upload(from, ViewMut::new(to, 0, n))?;
+        }
+        Ok(())
+    }
+
     /// Error unless all four have `n` numbers.
     fn check(&self, n: usize) -> Result<()> {
         let parts = [("params", &self.params), ("target", &self.target), ("m", &self.m), ("v", &self.v)];

@@ -473,31 +473,14 @@ impl<D: Backend> Learner for R2d2<D> {
     }
 
     fn save(&self) -> Result<LearnerState> {
-        let n = self.net.layout().len();
-        let host = |t: &D::Tensor| -> Result<Vec<f32>> {
-            let mut out = vec![0.0; n];
-            self.dev.download(View::new(t, 0, n), &mut out)?;
-            Ok(out)
-        };
-        Ok(LearnerState {
-            params: host(&self.online.flat)?,
-            target: host(&self.target.flat)?,
-            m: host(&self.m)?,
-            v: host(&self.v)?,
-            updates: self.updates,
-            skipped: self.skipped,
-            loss_scale: self.loss_scale,
-        })
+        let from = [&self.online.flat, &self.target.flat, &self.m, &self.v];
+        let state = LearnerState::read(&self.dev, from, self.net.layout().len())?;
+        Ok(LearnerState { updates: self.updates, skipped: self.skipped, loss_scale: self.loss_scale, ..state })
     }
 
     fn restore(&mut self, state: &LearnerState) -> Result<()> {
-        let n = self.net.layout().len();
-        state.check(n)?;
-        let parts = [&state.params, &state.target, &state.m, &state.v];
         let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];
-        for (to, from) in to.into_iter().zip(parts) {
-            self.dev.upload(from, ViewMut::new(to, 0, n))?;
-        }
+        state.write(&self.dev, to, self.net.layout().len())?;
         (self.updates, self.skipped) = (state.updates, state.skipped);
         // a run may go on with another precision
         self.loss_scale = self.loss_scale.map(|start| state.loss_scale.unwrap_or(start));

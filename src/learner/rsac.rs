@@ -362,27 +362,14 @@ impl<D: Backend> Learner for Rsac<D> {
     }
 
     fn save(&self) -> Result<LearnerState> {
-        let [params, target, m, v] = [&self.online.flat, &self.target.flat, &self.m, &self.v]
-            .map(|t| target_network::to_host(&self.dev, t, self.net.layout().len()));
-        Ok(LearnerState {
-            params: params?,
-            target: target?,
-            m: m?,
-            v: v?,
-            updates: self.updates,
-            skipped: self.skipped,
-            loss_scale: None,
-        })
+        let from = [&self.online.flat, &self.target.flat, &self.m, &self.v];
+        let state = LearnerState::read(&self.dev, from, self.net.layout().len())?;
+        Ok(LearnerState { updates: self.updates, skipped: self.skipped, ..state })
     }
 
     fn restore(&mut self, state: &LearnerState) -> Result<()> {
-        let n = self.net.layout().len();
-        state.check(n)?;
-        let parts = [&state.params, &state.target, &state.m, &state.v];
         let to = [&mut self.online.flat, &mut self.target.flat, &mut self.m, &mut self.v];
-        for (to, from) in to.into_iter().zip(parts) {
-            self.dev.upload(from, ViewMut::new(to, 0, n))?;
-        }
+        state.write(&self.dev, to, self.net.layout().len())?;
         (self.updates, self.skipped) = (state.updates, state.skipped);
         Ok(())
     }

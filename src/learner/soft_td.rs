@@ -214,7 +214,7 @@ impl SoftRows {
                 g[at(t)] = self.g[t];
             }
         }
-        self.priorities.push(sequence_priority(&self.mean_td, &r.learnt, c.eta));
+        self.priorities.push(sequence_priority(&self.mean_td, &r.learnt, c.eta).map_err(own_bug)?);
         self.all_td.extend_from_slice(&self.mean_td);
         self.all_targets.extend_from_slice(&r.target);
         Ok(())

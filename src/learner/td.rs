@@ -89,7 +89,7 @@ impl TdRows {
                 g_q[at(t) + self.actions[t]] = self.g[t];
             }
             // L9  without the importance weight
-            self.priorities.push(sequence_priority(&self.td, &self.row.learnt, config.eta));
+            self.priorities.push(sequence_priority(&self.td, &self.row.learnt, config.eta).map_err(own_bug)?);
             self.all_td.extend_from_slice(&self.td);
             self.all_targets.extend_from_slice(&self.row.target);
         }

@@ -90,7 +90,7 @@ impl TdRows {
                 to.zip(&one.g).for_each(|(to, &g)| *to = g);
             }
             // L9
-            self.priorities.push(sequence_priority(&self.td, &self.row.learnt, config.eta));
+            self.priorities.push(sequence_priority(&self.td, &self.row.learnt, config.eta).map_err(own_bug)?);
             self.all_td.extend_from_slice(&self.td);
             self.all_targets.extend_from_slice(&self.row.target);
         }

@@ -71,4 +71,4 @@ pub enum LogError {
 }
 
 /// Result of opening or reading a log.
-pub type Result<T> = std::result::Result<T, LogError>;
+pub type Result<T, E = LogError> = std::result::Result<T, E>;

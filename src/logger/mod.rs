@@ -27,7 +27,7 @@ use std::{
 use tensorboard::Events;
 
 /// Longest time between two flushes, and the default.
-pub const FLUSH_EVERY: Duration = Duration::from_secs(5);
+const FLUSH_EVERY: Duration = Duration::from_secs(5);
 
 /// Warnings kept for [`Logger::take_warnings`]; more are counted only.
 const MAX_WARNINGS: usize = 1000;
@@ -42,7 +42,7 @@ pub struct LoggerOptions {
     /// Length of `metrics.jsonl` recorded in the checkpoint ([`Logger::jsonl_len`]), in bytes. `None` for a new run,
     /// `Some(0)` to start a run again from nothing.
     pub truncate_jsonl_to: Option<u64>,
-    /// Longest time for which a record stays in memory, at most [`FLUSH_EVERY`] (the default). Zero: none does.
+    /// Longest time for which a record stays in memory, at most 5 s (the default). Zero: none does.
     pub flush_every: Duration,
 }
 

@@ -73,7 +73,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
 }
 
 /// The checksum that stands in the file: rotated, plus a constant, so that a checksum of checksums stays sound.
-pub fn masked(crc: u32) -> u32 {
+fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

@@ -76,12 +76,15 @@ impl Session {
         &self.description
     }
 
-    /// Greedy action (one element per component: the best index, or tanh of the mean between the bounds) for an observation. `reward` is the raw reward of the action before
-    /// (ignored where `is_first`); `is_first` clears the memory (an agent
-    /// of trials: at every trial's first episode, from the session's start); `legal` `[actions]` marks the allowed joint actions.
+    /// Greedy action (one element per component: the best index, or tanh of the mean between the bounds) for an
+    /// observation. `reward` is the raw reward of the action before (ignored where `is_first`); `is_first` clears the memory
+    /// (an agent of trials: at every trial's first episode, from the session's start); `legal` `[actions]` marks the allowed
+    /// joint actions.
     ///
     /// # Errors
-    /// `Env` when the observation does not have the space's length and type; `Usage` when no action is legal.
+    /// `Env` when the observation does not have the space's length, holds an index outside it or a number that is not
+    /// finite; `Usage` for a reward that is not finite, a mask of another length or one that allows nothing. After any of
+    /// them the memory is as it was.
     pub fn observe(
         &mut self,
         obs: ObsRef<'_>,
@@ -90,6 +93,12 @@ impl Session {
         is_first: bool,
     ) -> Result<ActionRef<'_>> {
         let first = is_first || !self.acted;
+        if !first && !reward.is_finite() {
+            return Err(Error::Usage(format!("the reward is {reward}, expected a finite number")));
+        }
+        if let Some(mask) = legal {
+            self.check_mask(mask)?;
+        }
         let action = self.action.all();
         let previous = (!first).then_some(Previous { action, reward: reward * self.reward_scale });
         self.input.write(obs, previous, first, &mut self.features)?;
@@ -140,6 +149,19 @@ impl Session {
         self.acted = from[n + self.action.flat_len()] != 0.0;
         self.begun = from[n + self.action.flat_len() + 1] as u64;
         Ok(())
+    }
+
+    /// Error unless the mask has an element for each joint action and allows one.
+    fn check_mask(&self, legal: &[bool]) -> Result<()> {
+        let problem = match self.description.action_space.n_actions() {
+            None => "a mask of legal actions is for discrete actions".into(),
+            Some(n) if n != legal.len() => {
+                format!("the mask of legal actions has {} elements, expected {n}", legal.len())
+            }
+            Some(_) if !legal.contains(&true) => "the mask of legal actions forbids every action".into(),
+            Some(_) => return Ok(()),
+        };
+        Err(Error::Usage(problem))
     }
 
     fn check(&self, got: usize) -> Result<()> {

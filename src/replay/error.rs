@@ -92,4 +92,4 @@ pub enum ReplayError {
 }
 
 /// Result of the replay's functions.
-pub type Result<T> = std::result::Result<T, ReplayError>;
+pub type Result<T, E = ReplayError> = std::result::Result<T, E>;

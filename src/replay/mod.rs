@@ -204,7 +204,8 @@ impl SequenceReplay {
     /// Adds one step to the lane's running episode; ends it if terminated or truncated.
     ///
     /// # Errors
-    /// No running episode, data that do not fit the specification, a missing state. Nothing is stored then.
+    /// No running episode, data that do not fit the specification, a reward that is not finite, a missing state. Nothing is
+    /// stored then.
     pub fn push(&mut self, lane: usize, step: PushStep<'_>) -> Result<Pushed> {
         self.check_step(lane, &step)?;
         let wants_state = self.wants_state(lane);
@@ -410,7 +411,7 @@ impl SequenceReplay {
 
     /// Sets priorities, before the exponent α. Handles of sequences that are gone are counted as stale; NaN, infinite
     /// and negative priorities are refused, counted, and leave the old one; 0 becomes [`PRIORITY_FLOOR`].
-    /// The shorter of the two slices counts.
+    /// Of slices of two lengths the rest of the longer one is refused and counted, too.
     pub fn set_priority(&mut self, handles: &[Handle], priority: &[f32]) -> PriorityReport {
         self.table.set_priority(handles, priority)
     }
@@ -438,6 +439,10 @@ impl SequenceReplay {
         step.action.check(self.spec.action)?;
         step.next_obs.check("next_obs", self.spec.obs_kind, self.spec.obs_len)?;
         self.check_legal("next_legal", step.next_legal)?;
+        if !step.reward.is_finite() {
+            let found = step.reward.to_string();
+            return Err(ReplayError::Shape { argument: "reward", expected: "a finite number".into(), found });
+        }
         match step.state {
             None if self.wants_state(lane) => Err(ReplayError::MissingState { lane }),
             Some(state) if state.len() != self.spec.state_len => Err(ReplayError::Shape {

@@ -60,7 +60,7 @@ pub fn sequence_layout(episode_len: usize, burn_in: usize, length: usize, period
 
 /// Number of slots for `needed` ones: the smallest of a few bucket sizes, so that buffers and CUDA graphs are reused.
 /// Buckets are four per doubling and the `exact` sizes, which full windows have. At most a quarter is padding.
-pub fn bucket_slots(needed: usize, exact: &[usize]) -> usize {
+pub(crate) fn bucket_slots(needed: usize, exact: &[usize]) -> usize {
     let step = (needed.next_power_of_two() / 8).max(4);
     let rounded = needed.div_ceil(step) * step;
     exact.iter().copied().filter(|&size| size >= needed).fold(rounded, usize::min)

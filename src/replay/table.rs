@@ -162,6 +162,7 @@ impl Table {
                 report.applied += 1;
             }
         }
+        report.refused += handles.len().abs_diff(priority.len());
         self.stale += report.stale as u64;
         self.refused += report.refused as u64;
         report

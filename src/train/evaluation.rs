@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mamba_rl_envs::{Autoreset, VecEnv};
+use mamba_rl_envs::{Autoreset, EnvError, VecEnv};
 use serde::{Deserialize, Serialize};
 
 use super::Stream;
@@ -17,6 +17,9 @@ use crate::params::Params;
 
 /// Copies that play side by side.
 const COPIES: usize = 64;
+
+/// Steps without the end of an episode after which a task that promises no shorter end is held to have none.
+const PATIENCE: usize = 100_000;
 
 /// Returns and lengths of the episodes, by copy and then by episode.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -94,7 +97,8 @@ pub fn evaluate(checkpoint: &Path, episodes: usize, seed: u64) -> Result<EvalRep
 /// Greedy episodes with these weights.
 ///
 /// # Errors
-/// `Usage` for no episodes or a mask that forbids everything; environment and device errors.
+/// `Usage` for no episodes or a mask that forbids everything; environment errors, also where episodes do not end; device
+/// errors.
 pub fn evaluate_weights<D: Backend>(
     dev: &D,
     net: &dyn Policy<D>,
@@ -143,6 +147,7 @@ pub(super) fn evaluate_until<D: Backend>(
     let (mut features, mut reset) = (vec![0.0; copies * d], vec![0u8; copies]);
     let (mut actions, mut rewards) = (Actions::new(input.action(), copies)?, vec![0f32; copies]);
     let mut done: Vec<Vec<(f64, u32)>> = vec![Vec::new(); copies];
+    let (patience, mut waited) = (PATIENCE.max(envs.spec().max_steps.unwrap_or(0)), 0);
     envs.reset()?;
     while done.iter().zip(&quota).any(|(d, &q)| d.len() < q) {
         if stop.load(Ordering::Relaxed) {
@@ -164,11 +169,17 @@ pub(super) fn evaluate_until<D: Backend>(
             });
             actions.set_greedy(i, stepper.q(i), legal)?;
         }
+        if waited == patience {
+            let found = format!("none did in {patience} steps: end them, or wrap the task in `TimeLimit`");
+            return Err(EnvError::Contract { env: description.env.clone(), rule: "episodes end", found }.into());
+        }
         let after = envs.step(actions.all())?;
+        waited += 1;
         for i in 0..copies {
             rewards[i] = after.reward[i] * description.reward_scale as f32;
             if (after.terminated[i] || after.truncated[i]) && done[i].len() < quota[i] {
                 done[i].push((after.episode_return[i], after.episode_length[i]));
+                waited = 0;
             }
         }
     }

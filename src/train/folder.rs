@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{RunLock, RunOptions, RunResult};
+use super::{RunLock, RunOptions, RunResult, Stopped};
 use crate::config::{Config, Flags};
 use crate::error::{Error, Result};
 
@@ -47,15 +47,48 @@ pub fn train(config: &Config, run_dir: &Path) -> Result<RunResult> {
         refuse_taken(run_dir)?;
         write_config(run_dir, config)?;
     }
-    let options = RunOptions {
-        run_dir: run_dir.into(),
-        resume: false,
-        init_from: None,
-        stop: Arc::new(AtomicBool::new(false)),
-        quiet: true,
-        preset: config.preset.clone(),
-    };
-    super::run(config, options)
+    super::run(config, options(run_dir, config, false))
+}
+
+/// Goes on with the run in `run_dir` from its newest complete checkpoint, with the settings that it has; `steps` are new
+/// `train.steps`. A run that is done with them is left as it is, and its result returned.
+///
+/// ```no_run
+/// let result = mamba_rl::train::resume("runs/mine".as_ref(), Some(40_000))?;
+/// println!("{:?} after {} steps", result.eval_return_mean, result.steps);
+/// # Ok::<(), mamba_rl::Error>(())
+/// ```
+///
+/// # Errors
+/// `Usage` where the folder holds no run; everything that [`run`](super::run) reports.
+pub fn resume(run_dir: &Path, steps: Option<u64>) -> Result<RunResult> {
+    let file = run_dir.join(CONFIG);
+    if !file.is_file() {
+        return Err(Error::Usage(format!("{} holds no {CONFIG}, so there is no run to go on with", run_dir.display())));
+    }
+    let saved = Config::load_file(&file)?;
+    let mut config = saved.clone();
+    config.train.steps = steps.unwrap_or(saved.train.steps);
+    config.resolve(mamba_rl_envs::make(&config.env.id, &config.env_args()?)?.spec())?;
+    if let Some(done) = RunResult::read(run_dir)? {
+        let copies = config.env.num_envs as u64;
+        let target = config.train.steps / copies * copies;
+        let solved = done.stopped == Stopped::StopReturn && config.train.steps <= saved.train.steps;
+        let ended = done.stopped != Stopped::Interrupted && (done.steps == target || solved);
+        if ended || done.steps > target {
+            return Ok(done);
+        }
+    }
+    {
+        let _lock = RunLock::take(run_dir)?;
+        write_config(run_dir, &config)?;
+    }
+    super::run(&config, options(run_dir, &config, true))
+}
+
+fn options(run_dir: &Path, config: &Config, resume: bool) -> RunOptions {
+    let stop = Arc::new(AtomicBool::new(false));
+    RunOptions { run_dir: run_dir.into(), resume, init_from: None, stop, quiet: true, preset: config.preset.clone() }
 }
 
 /// `Usage` if a folder already holds a run.
@@ -65,7 +98,8 @@ pub fn refuse_taken(dir: &Path) -> Result<()> {
         return Ok(());
     }
     let shown = dir.display();
-    Err(Error::Usage(format!("{shown} already holds a run; continue it by --resume, or choose another --run-dir")))
+    let problem = "already holds a run; continue it by --resume (`train::resume`), or choose another --run-dir";
+    Err(Error::Usage(format!("{shown} {problem}")))
 }
 
 /// Writes `config.toml` aside, syncs it and renames it.

@@ -17,9 +17,8 @@ use std::sync::atomic::AtomicBool;
 
 pub use asynchronous::{Fleet, Next, StepReport};
 pub use evaluation::{EvalReport, Evaluation, evaluate, evaluate_weights};
-pub use folder::{CONFIG, plan, refuse_taken, train, write_config};
+pub use folder::{CONFIG, plan, refuse_taken, resume, train, write_config};
 pub use lock::RunLock;
-pub use metrics::Mmer;
 pub use result::{RunResult, Stopped};
 pub use setup::{Footprint, Parts, SharedReplay, footprint, initial_weights, make_env};
 pub use synchronous::run;

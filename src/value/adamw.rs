@@ -23,6 +23,13 @@ pub struct AdamW {
     pub weight_decay: f64,
 }
 
+/// As Adam's paper has it, without decay: lr 1e-3, β 0.9 and 0.999, ε 1e-8.
+impl Default for AdamW {
+    fn default() -> Self {
+        AdamW { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+    }
+}
+
 /// Parameters and moments of one tensor, all of one length.
 #[derive(Debug)]
 pub struct AdamWState<'a, F> {

@@ -4,7 +4,7 @@
 use crate::source::{code_only, identifier};
 
 /// Files that a visitor looks for.
-pub const REQUIRED: [&str; 21] = [
+pub const REQUIRED: [&str; 23] = [
     "Cargo.toml",
     "Cargo.lock",
     "rustfmt.toml",
@@ -23,6 +23,8 @@ pub const REQUIRED: [&str; 21] = [
     "docs/checkpoint-format.md",
     "docs/troubleshooting.md",
     "docs/cuda.md",
+    "docs/api.md",
+    "docs/comparison.md",
     "tools/gpu_check.sh",
     "src/lib.rs",
     "src/main.rs",

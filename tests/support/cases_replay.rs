@@ -65,7 +65,7 @@ pub fn rp_2_bad_priorities_and_weights() {
     assert_eq!(replay.inner.refused_total(), 3);
     expect(&mut replay, [1.0, 0.8467, 0.7682, 0.7170]);
     // All-zero TD errors: a floor above zero, equal weights.
-    let zero = sequence_priority(&[0.0f32; 3], &[true; 3], 0.9);
+    let zero = sequence_priority(&[0.0f32; 3], &[true; 3], 0.9).expect("fitting lengths");
     assert_eq!(replay.inner.set_priority(&handles, &[zero; 4]).applied, 4);
     assert!(handles.iter().all(|&h| replay.inner.priority(h).is_some_and(|p| p > 0.0)));
     expect(&mut replay, [1.0; 4]);
@@ -96,7 +96,8 @@ pub fn rp_4_priority_ignores_weights() {
         let mut g = [0.0; 3];
         let row = TdRow { td_error: &td_error, learnt: &learnt, weight, n_learnt: 3 };
         let loss = td_loss(row, Loss::Squared, &mut g).expect("fitting lengths");
-        replay.inner.set_priority(&handles, &[sequence_priority(&td_error, &learnt, 0.9)]);
+        let priority = sequence_priority(&td_error, &learnt, 0.9).expect("fitting lengths");
+        replay.inner.set_priority(&handles, &[priority]);
         (loss, replay.inner.priority(handles[0]).expect("a live handle"))
     });
     assert!((written[0].0 - 10.0 * written[1].0).abs() < 1e-6, "the loss is weighted once");

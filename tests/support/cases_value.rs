@@ -111,7 +111,7 @@ pub fn lt_5_priority_of_learnt_steps() {
     for (burn_in, pads) in [(2, 1), (0, 0), (7, 30)] {
         let td: Vec<f64> = [vec![100.0; burn_in], vec![1.0, -2.0, 3.0], vec![50.0; pads]].concat();
         let learnt: Vec<bool> = (0..td.len()).map(|t| (burn_in..burn_in + 3).contains(&t)).collect();
-        close(&[sequence_priority(&td, &learnt, 0.9)], &[2.9]);
+        close(&[sequence_priority(&td, &learnt, 0.9).expect("fitting lengths")], &[2.9]);
     }
 }
 

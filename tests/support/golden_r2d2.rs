@@ -231,7 +231,7 @@ fn row_td(case: &Case, s: &Sizes, row: usize, q: [&[f64]; 2]) -> RowTd {
     let mut g = vec![0.0; n];
     let learnt = TdRow { td_error: &td, learnt: &mask, weight, n_learnt: s.batch * n };
     let loss = td_loss(learnt, Loss::Squared, &mut g).unwrap();
-    let priority = sequence_priority(&td, &mask, case.number("eta"));
+    let priority = sequence_priority(&td, &mask, case.number("eta")).expect("fitting lengths");
     RowTd { target, td, priority, loss, g }
 }
 

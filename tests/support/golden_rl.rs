@@ -104,7 +104,8 @@ pub fn r2d2_priority<F: Float>(case: &Case) {
     let time = case.shape("input.td")[1];
     let (td, mask) = (read::<F>(case, "input.td"), case.mask("input.mask"));
     let rows = td.chunks_exact(time).zip(mask.chunks_exact(time));
-    let got: Vec<F> = rows.map(|(td, mask)| sequence_priority(td, mask, meta(case, "eta"))).collect();
+    let priority = |(td, mask)| sequence_priority(td, mask, meta(case, "eta")).expect("fitting lengths");
+    let got: Vec<F> = rows.map(priority).collect();
     check(case, "out.priority", &got);
 }
 

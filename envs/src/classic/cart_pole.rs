@@ -25,9 +25,9 @@ use crate::seed::Stream;
 use crate::space::Space;
 
 /// Bound of the observed position, twice the fall threshold, m.
-pub const X_BOUND: f32 = 4.8;
+pub(crate) const X_BOUND: f32 = 4.8;
 /// Bound of the observed angle, twice the fall threshold, rad.
-pub const ANGLE_BOUND: f32 = (2.0 * FALL_ANGLE) as f32;
+pub(crate) const ANGLE_BOUND: f32 = (2.0 * FALL_ANGLE) as f32;
 const FALL_X: f64 = 2.4;
 const FALL_ANGLE: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 const TAU: f64 = 0.02;

@@ -1,14 +1,14 @@
 //! Classic control, dynamics of Gymnasium 1.4, restated. Fully observable: controls for the tasks that hide something.
 
 mod acrobot;
-pub mod cart_pole;
+pub(crate) mod cart_pole;
 mod mountain_car;
-pub mod pendulum;
+pub(crate) mod pendulum;
 
 pub use acrobot::Acrobot;
-pub use cart_pole::CartPole;
+pub use cart_pole::{CartPole, CartPoleState};
 pub use mountain_car::{MountainCar, MountainCarContinuous};
-pub use pendulum::Pendulum;
+pub use pendulum::{Pendulum, PendulumState};
 
 use crate::env::{Env, erase};
 use crate::registry::{ArgDoc, Entry, EnvArgs};
@@ -34,7 +34,7 @@ pub(crate) fn torque_task<E: Env + 'static>(new: impl Fn(&EnvArgs) -> E + Send +
 }
 
 /// All classic control tasks.
-pub fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     vec![
         task(CartPole::new),
         task(Acrobot::new),

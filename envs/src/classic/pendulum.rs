@@ -26,11 +26,11 @@ use crate::seed::Stream;
 use crate::space::Space;
 
 /// Largest torque.
-pub const MAX_TORQUE: f32 = 2.0;
+pub(crate) const MAX_TORQUE: f32 = 2.0;
 /// Largest speed, rad/s.
 const MAX_SPEED: f64 = 8.0;
 /// Largest cost of a step: π² + 0.1 · 8² + 0.001 · 2².
-pub const MAX_COST: f64 = 16.273_604_4;
+pub(crate) const MAX_COST: f64 = 16.273_604_4;
 
 /// The physical state.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

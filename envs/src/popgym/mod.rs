@@ -25,7 +25,6 @@ pub use battleship::Battleship;
 pub use cart_pole::PartialCartPole;
 pub use concentration::Concentration;
 pub use count_recall::CountRecall;
-pub use deck::{Deck, colour, rank, suit};
 pub use higher_lower::HigherLower;
 pub use labyrinth::Labyrinth;
 pub use mine_sweeper::MineSweeper;
@@ -99,7 +98,7 @@ fn pendulums(new: fn(Level, bool) -> PartialPendulum) -> Vec<Entry> {
 }
 
 /// All POPGym tasks.
-pub fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     [
         family(RepeatFirst::new),
         family(RepeatPrevious::new),

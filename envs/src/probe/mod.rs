@@ -2,13 +2,14 @@
 
 mod t_maze;
 
-pub use t_maze::{DEFAULT_LENGTH, TMaze};
+pub(crate) use t_maze::DEFAULT_LENGTH;
+pub use t_maze::TMaze;
 
 use crate::env::{Env, erase};
 use crate::registry::{ArgDoc, Entry};
 
 /// All probes.
-pub fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     let spec = TMaze::new(DEFAULT_LENGTH).spec().clone();
     let id = spec.id.clone();
     let arg = ArgDoc { name: "length", doc: "steps from the start to the junction, 1 to 100,000, default 10" };

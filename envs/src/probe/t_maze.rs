@@ -25,7 +25,7 @@ use crate::seed::Stream;
 use crate::space::Space;
 
 /// Corridor length without an argument.
-pub const DEFAULT_LENGTH: usize = 10;
+pub(crate) const DEFAULT_LENGTH: usize = 10;
 
 /// The task.
 #[derive(Debug, Clone)]

@@ -29,7 +29,7 @@ use crate::space::Space;
 use host::{Answer, Host};
 
 /// Prefix of the ids.
-pub const PREFIX: &str = "python:";
+pub(crate) const PREFIX: &str = "python:";
 
 /// What went wrong with the child process.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ struct PythonEnv {
 /// # Errors
 /// `Python` as described at [`PythonError`], `BadArg` for an unusable `python` or `timeout`, `Space` for a space
 /// without a counterpart.
-pub fn make(gym_id: &str, args: &EnvArgs) -> Result<BoxEnv> {
+pub(crate) fn make(gym_id: &str, args: &EnvArgs) -> Result<BoxEnv> {
     let id = format!("{PREFIX}{gym_id}");
     let mut kwargs = args.args.clone();
     let program = match kwargs.remove("python") {

@@ -1,6 +1,6 @@
 //! Selective scan. h_t = exp(Δ_t A) h_{t−1} + Δ_t B_t u_t ;  y_t = C_t h_t + D u_t, with A = −exp(A_log), elementwise
 //! over [d_state, d_inner]. A reset at t puts h_{t−1} = 0 (a branch: NaN and inf too).
-//! The tape holds h before every [`CHECKPOINT_EVERY`]-th step; the backward recomputes between them.
+//! The tape holds h before every eighth step (`CHECKPOINT_EVERY`); the backward recomputes between them.
 //! Source: Gu & Dao, 2023, Eq. 2 and Alg. 2.
 // Deviation: B is discretised as Δ·B (Euler), as in the official Mamba code; the paper's Eq. 4 has the exact form.
 
@@ -14,7 +14,7 @@ use crate::device::{Device, Slot, View, ViewMut};
 use crate::error::Result;
 
 /// Steps between two states on the tape.
-pub const CHECKPOINT_EVERY: usize = 8;
+pub(crate) const CHECKPOINT_EVERY: usize = 8;
 
 /// Sizes of a scan. B and C are read from the rows of x_proj's output q [T, B, dt_rank + 2 d_state]: B_t from column
 /// dt_rank, C_t from column dt_rank + d_state.
