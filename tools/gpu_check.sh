@@ -21,7 +21,7 @@ say "building the command and the CUDA tests"
 tests="--test cuda_ops --test cuda_golden --test cuda_training --test cuda_cases --test cuda_cli"
 # shellcheck disable=SC2086 # a list of flags
 cargo test --release --no-run $tests 2>"$out/build.txt" || { tail -30 "$out/build.txt"; exit 1; }
-cargo build --release --bin mamba-rl 2>>"$out/build.txt" || { tail -30 "$out/build.txt"; exit 1; }
+# the tests of the command build the command; built alone it would compile every dependency anew
 command=${CARGO_TARGET_DIR:-target}/release/mamba-rl
 
 if [ -n "$rehearse" ]; then
