@@ -13,7 +13,8 @@
 #define TAPS 16
 
 // Inputs at step t >= -(K - 1): of x, or of the window.
-__device__ __forceinline__ float input_at(const STORE* x, const float* window, int b, int i, int t, int batch, int stride,
+template <typename T>
+__device__ __forceinline__ float input_at(const T* x, const float* window, int b, int i, int t, int batch, int stride,
                                           int d_inner, int d_conv) {
     if (t >= 0) return to_f32(x[((size_t)t * batch + b) * stride + i]);
     return window[((size_t)b * (d_conv - 1) + d_conv - 1 + t) * d_inner + i];
@@ -29,7 +30,7 @@ __device__ __forceinline__ void stage_taps(float* taps, const float* w, int i0, 
 
 // F3  u, and p where there is a tape. Grid [B, ceil(T / TILE), ceil(d_inner / CHANNELS)].
 extern "C" __global__ void __launch_bounds__(CHANNELS* TILE_ROWS)
-    conv_fwd(STORE* u, STORE* pre, const STORE* x, const float* w, const float* bias, const float* window,
+    conv_fwd(float* u, STORE* pre, const float* x, const float* w, const float* bias, const float* window,
              const unsigned char* reset, int time, int batch, int d_inner, int d_conv, int stride) {
     extern __shared__ float shared[];
     __shared__ int seen[TILE];
@@ -64,14 +65,14 @@ extern "C" __global__ void __launch_bounds__(CHANNELS* TILE_ROWS)
             p = fmaf(taps[(before - back) * CHANNELS + threadIdx.x], now[-back * CHANNELS], p);
         }
         size_t at = ((size_t)t * batch + b) * d_inner + i;
-        u[at] = from_f32<STORE>(p * sigmoid(p));
+        u[at] = p * sigmoid(p);
         if (pre != nullptr) pre[at] = from_f32<STORE>(p);
     }
 }
 
 // The window moved on, and the old one kept for the backward (null: not). A thread is a channel of a row. The entries are
 // written from the oldest on and read from later ones, so the move in place is safe.
-extern "C" __global__ void conv_window(float* window, float* kept, const STORE* x, const unsigned char* reset, int time,
+extern "C" __global__ void conv_window(float* window, float* kept, const float* x, const unsigned char* reset, int time,
                                        int batch, int d_inner, int d_conv, int stride) {
     int at = element();
     if (at >= batch * d_inner) return;
@@ -89,7 +90,7 @@ extern "C" __global__ void conv_window(float* window, float* kept, const STORE* 
         if (kept != nullptr) kept[((size_t)b * k + m) * d_inner + i] = own[(size_t)m * d_inner];
         float v = 0.0f;
         if (back < n) {
-            v = back < time ? to_f32(x[((size_t)(time - 1 - back) * batch + b) * stride + i]) : own[(size_t)(m + time) * d_inner];
+            v = back < time ? x[((size_t)(time - 1 - back) * batch + b) * stride + i] : own[(size_t)(m + time) * d_inner];
         }
         own[(size_t)m * d_inner] = v;
     }
@@ -99,8 +100,8 @@ extern "C" __global__ void conv_window(float* window, float* kept, const STORE* 
 // 0 in the window: a source at s reaches the steps s .. s + K - 1 up to the next reset. Blocks walk the items
 // (tile of sources, row b) in strides of gridDim.y; blockIdx.y is the share in part [shares, K + 1, d_inner], g_b in its last row.
 extern "C" __global__ void __launch_bounds__(CHANNELS* TILE_ROWS)
-    conv_bwd(STORE* g_x, float* g_window, float* part, const STORE* x, const STORE* pre, const float* w,
-             const float* window, const STORE* g_u, const float* g_window_out, const unsigned char* reset, int time,
+    conv_bwd(float* g_x, float* g_window, float* part, const STORE* x, const STORE* pre, const float* w,
+             const float* window, const float* g_u, const float* g_window_out, const unsigned char* reset, int time,
              int batch, int d_inner, int d_conv, int stride) {
     extern __shared__ float shared[];
     __shared__ int reached[TILE];
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(CHANNELS* TILE_ROWS)
             float v = 0.0f;
             if (t >= 0 && t < time && i < d_inner) {
                 size_t at = ((size_t)t * batch + b) * d_inner + i;
-                v = to_f32(g_u[at]) * silu_slope(to_f32(pre[at]));
+                v = g_u[at] * silu_slope(to_f32(pre[at]));
                 if (k < TILE) g_b += v;
             }
             g_p[k * CHANNELS + threadIdx.x] = v;
@@ -152,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(CHANNELS* TILE_ROWS)
                 sum += g_window_out[((size_t)b * before + before - 1 - back) * d_inner + i];
             }
             if (s >= 0) {
-                g_x[((size_t)s * batch + b) * stride + i] = from_f32<STORE>(sum);
+                g_x[((size_t)s * batch + b) * stride + i] = sum;
             } else if (g_window != nullptr) {
                 g_window[((size_t)b * before + before + s) * d_inner + i] = sum;
             }

@@ -33,7 +33,7 @@ __device__ __forceinline__ void step(float& hr, float& hi, bool clear, float dec
 
 // F6  y, states on the tape (null: none), and h after the last step. h_in [chunks, B, d_state, d_inner].
 template <int PAIRS>
-__device__ __forceinline__ void scan_fwd(ScanShape p, STORE* y, float* h_out, float* tape, const float* h_in, const STORE* u,
+__device__ __forceinline__ void scan_fwd(ScanShape p, float* y, float* h_out, float* tape, const float* h_in, const float* u,
                                          const float* delta, const float* q, const float* a_log, const float* theta,
                                          const float* d_skip, const unsigned char* reset) {
     extern __shared__ float bc[];
@@ -74,7 +74,7 @@ __device__ __forceinline__ void scan_fwd(ScanShape p, STORE* y, float* h_out, fl
                 }
                 sum = lanes_sum(sum, p.lanes);
                 if (live && l.s == 0) {
-                    y[((size_t)(t0 + j) * p.batch + b) * p.d_inner + i] = from_f32<STORE>(fmaf(skip, x[j], sum));
+                    y[((size_t)(t0 + j) * p.batch + b) * p.d_inner + i] = fmaf(skip, x[j], sum);
                 }
             }
         }
@@ -88,7 +88,7 @@ __device__ __forceinline__ void scan_fwd(ScanShape p, STORE* y, float* h_out, fl
 // What a chunk adds to h from zero, local [chunks, B, d_state, d_inner], and the sum of its step sizes,
 // total [chunks, B, d_inner]; -1 where a reset cuts off what came before.
 template <int PAIRS>
-__device__ __forceinline__ void scan_chunk(ScanShape p, float* local, float* total, const STORE* u, const float* delta,
+__device__ __forceinline__ void scan_chunk(ScanShape p, float* local, float* total, const float* u, const float* delta,
                                            const float* q, const float* a_log, const float* theta,
                                            const unsigned char* reset) {
     extern __shared__ float bc[];
@@ -164,8 +164,8 @@ __device__ __forceinline__ void carry(ScanShape p, float* local, const float* to
 // round. g_h_in [chunks, B, d_state, d_inner]: e after each chunk; null: 0. part_bc [parts, T, B, 2 d_state];
 // part_a [chunks, B, d_state + 1, d_inner]: A_log, theta, D. g_h may be null.
 template <int PAIRS>
-__device__ __forceinline__ void scan_bwd(ScanShape p, int parts, STORE* g_u, float* g_delta, float* part_bc, float* part_a,
-                                         float* g_h, const float* g_h_in, const float* tape, const STORE* g_y,
+__device__ __forceinline__ void scan_bwd(ScanShape p, int parts, float* g_u, float* g_delta, float* part_bc, float* part_a,
+                                         float* g_h, const float* g_h_in, const float* tape, const float* g_y,
                                          const STORE* u, const float* delta, const float* q, const float* a_log,
                                          const float* theta, const float* d_skip, const unsigned char* reset) {
     extern __shared__ float bc[];
@@ -239,7 +239,7 @@ __device__ __forceinline__ void scan_bwd(ScanShape p, int parts, STORE* g_u, flo
                     by_decay = lanes_sum(by_decay, p.lanes);
                     size_t row = (size_t)(t0 + j) * p.batch + b;
                     if (live && l.s == 0) {
-                        g_u[row * p.d_inner + i] = from_f32<STORE>(fmaf(skip, g[j], d[j] * by_drive));
+                        g_u[row * p.d_inner + i] = fmaf(skip, g[j], d[j] * by_drive);
                         g_delta[row * p.d_inner + i] = fmaf(x[j], by_drive, by_decay * (1.0f / LOG2_E));
                         g_skip = fmaf(g[j], x[j], g_skip);
                     }
@@ -270,7 +270,7 @@ __device__ __forceinline__ void scan_bwd(ScanShape p, int parts, STORE* g_u, flo
 
 // What a chunk adds to e before its first step from zero after its last, and the sum of its step sizes, as scan_chunk.
 template <int PAIRS>
-__device__ __forceinline__ void scan_bwd_chunk(ScanShape p, float* local, float* total, const STORE* g_y, const float* delta,
+__device__ __forceinline__ void scan_bwd_chunk(ScanShape p, float* local, float* total, const float* g_y, const float* delta,
                                                const float* q, const float* a_log, const float* theta,
                                                const unsigned char* reset) {
     extern __shared__ float bc[];
@@ -354,26 +354,26 @@ extern "C" __global__ void rotating_bwd_carry(SIZES, float* local, const float* 
 
 #define SCAN(N)                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
-        rotating_fwd_##N(SIZES, STORE* y, float* h_out, float* tape, const float* h_in, const STORE* u,                 \
+        rotating_fwd_##N(SIZES, float* y, float* h_out, float* tape, const float* h_in, const float* u,                 \
                          const float* delta, const float* q, const float* a_log, const float* theta,                    \
                          const float* d_skip, const unsigned char* reset) {                                             \
         scan_fwd<N>(SHAPE, y, h_out, tape, h_in, u, delta, q, a_log, theta, d_skip, reset);                             \
     }                                                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
-        rotating_chunk_##N(SIZES, float* local, float* total, const STORE* u, const float* delta, const float* q,       \
+        rotating_chunk_##N(SIZES, float* local, float* total, const float* u, const float* delta, const float* q,       \
                            const float* a_log, const float* theta, const unsigned char* reset) {                        \
         scan_chunk<N>(SHAPE, local, total, u, delta, q, a_log, theta, reset);                                           \
     }                                                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
-        rotating_bwd_##N(SIZES, int parts, STORE* g_u, float* g_delta, float* part_bc, float* part_a, float* g_h,       \
-                         const float* g_h_in, const float* tape, const STORE* g_y, const STORE* u, const float* delta,  \
+        rotating_bwd_##N(SIZES, int parts, float* g_u, float* g_delta, float* part_bc, float* part_a, float* g_h,       \
+                         const float* g_h_in, const float* tape, const float* g_y, const STORE* u, const float* delta,  \
                          const float* q, const float* a_log, const float* theta, const float* d_skip,                   \
                          const unsigned char* reset) {                                                                  \
         scan_bwd<N>(SHAPE, parts, g_u, g_delta, part_bc, part_a, g_h, g_h_in, tape, g_y, u, delta, q, a_log, theta,     \
                     d_skip, reset);                                                                                     \
     }                                                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                         \
-        rotating_bwd_chunk_##N(SIZES, float* local, float* total, const STORE* g_y, const float* delta, const float* q, \
+        rotating_bwd_chunk_##N(SIZES, float* local, float* total, const float* g_y, const float* delta, const float* q, \
                                const float* a_log, const float* theta, const unsigned char* reset) {                    \
         scan_bwd_chunk<N>(SHAPE, local, total, g_y, delta, q, a_log, theta, reset);                                     \
     }

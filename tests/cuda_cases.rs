@@ -255,8 +255,8 @@ fn cu_4_buffers_move_between_threads() {
 }
 
 /// A step without a tape and one with backward, of `n_layers` layers: their launches.
-fn launches(n_layers: usize) -> [Launches; 2] {
-    let dev = cuda(Precision::F32);
+fn launches(precision: Precision, n_layers: usize) -> [Launches; 2] {
+    let dev = cuda(precision);
     let mut body = backbone::build::<Cuda>(&mamba(5, 8, n_layers, 4, 4)).unwrap();
     let layout = Arc::new(ParamLayout::new(body.parameters()).unwrap());
     body.bind(&layout).unwrap();
@@ -280,14 +280,17 @@ fn launches(n_layers: usize) -> [Launches; 2] {
     [forward.since(begun), dev.launches().since(forward)]
 }
 
+/// In 16 bits operands are narrowed, and what the backward reads is copied.
 #[test]
 fn a_layer_is_at_most_14_launches_forward_and_22_backward() {
-    let (two, three) = (launches(2), launches(3));
-    for (what, i, most) in [("forward", 0, 14), ("backward", 1, 22)] {
-        let l = three[i].since(two[i]);
-        let all = l.work() + l.moves;
-        println!("{what}: {} kernels, {} products, {} copies and fills a layer", l.kernels, l.products, l.moves);
-        assert!(l.work() > 0 && all <= most, "{what}: {l:?}");
+    for (precision, limits) in [(Precision::F32, [14, 22]), (Precision::Bf16, [18, 26]), (Precision::F16, [18, 26])] {
+        let (two, three) = (launches(precision, 2), launches(precision, 3));
+        for (i, what) in ["forward", "backward"].into_iter().enumerate() {
+            let l = three[i].since(two[i]);
+            let all = l.work() + l.moves;
+            println!("{precision} {what}: {} kernels, {} products, {} moves a layer", l.kernels, l.products, l.moves);
+            assert!(l.work() > 0 && all <= limits[i], "{precision} {what}: {l:?}");
+        }
     }
 }
 

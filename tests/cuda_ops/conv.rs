@@ -19,16 +19,16 @@ const ALL: Ends = Ends { g_window_out: true, g_window: true };
 
 fn run<D: Backend>(bench: &Bench<D>, conv: &Conv, ends: Ends) -> Named {
     let (s, dev, n) = (conv.s, &bench.0, conv.g_u.len());
-    let (x, w) = (bench.small(&conv.x), bench.full(&conv.w));
+    let (x, w, saved) = (bench.full(&conv.x), bench.full(&conv.w), bench.small(&conv.x));
     let bias = conv.bias.as_ref().map(|b| bench.full(b));
     let mask = conv.reset.as_ref().map(|r| bench.mask(r));
-    let input = || ConvIn {
-        x: x.view(),
+    let input = |small: bool| ConvIn {
+        x: if small { saved.view() } else { x.view() },
         w: w.view(),
         b: bias.as_ref().map(|b| b.view()),
         reset: mask.as_ref().map(|m| bits(m, s.time * s.batch)),
     };
-    let (mut u, mut pre) = (bench.unset(n, Kind::Small), bench.unset(n, Kind::Small));
+    let (mut u, mut pre) = (bench.unset(n, Kind::Full), bench.unset(n, Kind::Small));
     let (mut window, mut kept) = (bench.full(&conv.window), bench.unset(conv.window.len(), Kind::Full));
     let mut scratch = bench.unset(D::conv_scratch(s, true), Kind::Full);
     let out = ConvOut {
@@ -38,21 +38,21 @@ fn run<D: Backend>(bench: &Bench<D>, conv: &Conv, ends: Ends) -> Named {
         window_tape: Some(kept.out()),
         scratch: scratch.out(),
     };
-    dev.causal_conv1d(s, input(), out).unwrap_or_else(|e| panic!("{e}"));
+    dev.causal_conv1d(s, input(false), out).unwrap_or_else(|e| panic!("{e}"));
     let bits_of = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits_of(&bench.get(&kept)), bits_of(&conv.window));
     let mut named = vec![("u", bench.get(&u)), ("window", bench.get(&window))];
     // without a tape: the same
-    let (mut again, mut moved) = (bench.unset(n, Kind::Small), bench.full(&conv.window));
+    let (mut again, mut moved) = (bench.unset(n, Kind::Full), bench.full(&conv.window));
     let mut few = bench.unset(D::conv_scratch(s, false), Kind::Full);
     let out = ConvOut { u: again.out(), pre: None, window: moved.out(), window_tape: None, scratch: few.out() };
-    dev.causal_conv1d(s, input(), out).unwrap_or_else(|e| panic!("{e}"));
+    dev.causal_conv1d(s, input(false), out).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(bits_of(&bench.get(&again)), bits_of(&named[0].1));
     assert_eq!(bits_of(&bench.get(&moved)), bits_of(&named[1].1));
 
-    let (g_u, g_window_out) = (bench.small(&conv.g_u), bench.full(&conv.g_window));
+    let (g_u, g_window_out) = (bench.full(&conv.g_u), bench.full(&conv.g_window));
     // the second half of the rows is the gate's
-    let mut g_x = bench.small(&vec![5.0; conv.x.len()]);
+    let mut g_x = bench.full(&vec![5.0; conv.x.len()]);
     let mut g_window = bench.unset(conv.window.len(), Kind::Full);
     let before: Vec<f64> = (0..w.len + s.d_inner).map(|i| (i % 5) as f64 * 0.5).collect();
     let mut g_params = bench.full(&before);
@@ -69,7 +69,7 @@ fn run<D: Backend>(bench: &Bench<D>, conv: &Conv, ends: Ends) -> Named {
         b: bias.as_ref().map(|_| b_at),
         scratch: scratch.out(),
     };
-    dev.causal_conv1d_bwd(s, input(), grad).unwrap_or_else(|e| panic!("{e}"));
+    dev.causal_conv1d_bwd(s, input(true), grad).unwrap_or_else(|e| panic!("{e}"));
     let g_x = bench.get(&g_x);
     assert!(g_x.chunks(s.stride).all(|row| row[s.d_inner..].iter().all(|&x| x == 5.0)), "the gate's half was written");
     let g_x = g_x.chunks(s.stride).flat_map(|row| row[..s.d_inner].to_vec()).collect();
@@ -89,7 +89,6 @@ fn conv(sizes: [usize; 4], precision: Precision) -> Conv {
     let [time, batch, d_inner, d_conv] = sizes;
     let mut conv = Conv::random(time, batch, d_inner, d_conv, (time + d_conv) as u64);
     conv.x = stored(&conv.x, precision);
-    conv.g_u = stored(&conv.g_u, precision);
     conv
 }
 

@@ -1,10 +1,10 @@
 //! The linear map: products of cuBLAS, the bias and its gradient.
 
-use mamba_rl::device::Kind;
+use mamba_rl::device::{Kind, Precision};
 use mamba_rl::ops::Backend;
 use mamba_rl::ops::linear::{LinearGrad, LinearIn, LinearShape};
 
-use super::net::{random, rng};
+use super::net::{close, random, rng};
 use super::oracle::Named;
 use super::places::{Bench, PRECISIONS, cuda, reference, same, stored};
 
@@ -47,4 +47,32 @@ fn linear_at_awkward_sizes() {
             }
         }
     }
+}
+
+/// Factors that no 16-bit type holds, as two of them each: as good as 16 bits of fraction in bf16 and 22 in f16.
+#[test]
+fn wide_products_of_full_tensors() {
+    for (precision, tolerance) in [(Precision::F32, 1e-6), (Precision::Bf16, 2e-5), (Precision::F16, 1e-6)] {
+        for (rows, d_in, d_out) in [(1, 1, 1), (31, 3, 33), (257, 5, 2), (3, 33, 255)] {
+            let (s, mut r) = (LinearShape { rows, d_in, d_out }, rng((rows + d_in) as u64));
+            let [x, w, b, g] = [rows * d_in, d_in * d_out, d_out, rows * d_out].map(|n| random(&mut r, n, 1.0));
+            let data = [&x[..], &w, &b, &g];
+            let (got, want) = (wide(&Bench(cuda(precision)), s, data), wide(&reference(), s, data));
+            let what = format!("{s:?} {precision}");
+            for ((name, got), (_, want)) in got.iter().zip(&want) {
+                close(&format!("{what}: {name}"), got, want, tolerance);
+            }
+        }
+    }
+}
+
+fn wide<D: Backend>(bench: &Bench<D>, s: LinearShape, [x, w, b, g]: [&[f64]; 4]) -> Named {
+    let ([x, w, b, g], dev, n) = ([x, w, b, g].map(|x| bench.full(x)), &bench.0, s.rows * s.d_out);
+    let input = |b| LinearIn { x: x.view(), w: w.view(), b };
+    let (mut y, mut added) = (bench.unset(n, Kind::Full), bench.full(&vec![2.0; n]));
+    dev.linear_split(s, input(Some(b.view())), y.out(), false).unwrap();
+    dev.linear_split(s, input(None), added.out(), true).unwrap();
+    let mut g_x = bench.full(&vec![2.0; x.len]);
+    dev.linear_split_bwd_x(s, w.view(), g.view(), g_x.out(), true).unwrap();
+    vec![("y", bench.get(&y)), ("added", bench.get(&added)), ("g_x", bench.get(&g_x))]
 }

@@ -33,24 +33,24 @@ fn run<D: Backend>(bench: &Bench<D>, case: &Case, ends: Ends) -> Named {
     let theta = case.theta.as_ref().map(|t| bench.full(t));
     let angles = |theta: &Option<Place<D>>| theta.as_ref().map_or(0, |t| t.len);
     let [delta, q, a_log, d_skip] = [&scan.delta, &scan.q, &scan.a_log, &scan.d_skip].map(|x| bench.full(x));
-    let u = bench.small(&scan.u);
+    let (u, saved) = (bench.full(&scan.u), bench.small(&scan.u));
     let mask = scan.reset.as_ref().map(|r| bench.mask(r));
-    let x = || ScanIn {
-        u: u.view(),
+    let x = |small: bool| ScanIn {
+        u: if small { saved.view() } else { u.view() },
         delta: delta.view(),
         q: q.view(),
         a_log: a_log.view(),
         d_skip: d_skip.view(),
         reset: mask.as_ref().map(|m| bits(m, s.time * s.batch)),
     };
-    let (mut y, mut h) = (bench.unset(u.len, Kind::Small), bench.full(&scan.h));
+    let (mut y, mut h) = (bench.unset(u.len, Kind::Full), bench.full(&scan.h));
     let mut tape = bench.unset(s.tape_len(), Kind::Full);
     let room = |train| if theta.is_some() { D::rotating_scratch(s, train) } else { D::scan_scratch(s, train) };
     let mut scratch = bench.unset(room(ends.tape), Kind::Full);
     let out = ScanOut { y: y.out(), h: h.out(), h_tape: ends.tape.then(|| tape.out()), scratch: scratch.out() };
     let done = match &theta {
-        Some(theta) => dev.rotating_scan(s, RotatingIn { scan: x(), theta: theta.view() }, out),
-        None => dev.selective_scan(s, x(), out),
+        Some(theta) => dev.rotating_scan(s, RotatingIn { scan: x(false), theta: theta.view() }, out),
+        None => dev.selective_scan(s, x(false), out),
     };
     done.unwrap_or_else(|e| panic!("{e}"));
     let mut named = vec![("y", bench.get(&y)), ("h", bench.get(&h))];
@@ -58,8 +58,8 @@ fn run<D: Backend>(bench: &Bench<D>, case: &Case, ends: Ends) -> Named {
         return named;
     }
     let mut scratch = bench.unset(room(true), Kind::Full);
-    let (g_y, g_h_out) = (bench.small(&scan.g_y), bench.full(&scan.g_h));
-    let (mut g_u, mut g_delta) = (bench.unset(u.len, Kind::Small), bench.unset(u.len, Kind::Full));
+    let (g_y, g_h_out) = (bench.full(&scan.g_y), bench.full(&scan.g_h));
+    let [mut g_u, mut g_delta] = [u.len; 2].map(|n| bench.unset(n, Kind::Full));
     let mut g_h = bench.unset(h.len, Kind::Full);
     // the columns of the step size are not the scan's
     let mut g_q = bench.full(&vec![5.0; q.len]);
@@ -83,9 +83,9 @@ fn run<D: Backend>(bench: &Bench<D>, case: &Case, ends: Ends) -> Named {
     let done = match &theta {
         Some(theta) => {
             let grad = RotatingGrad { scan: grad, theta: ends.g_theta.then_some(theta_at) };
-            dev.rotating_scan_bwd(s, RotatingIn { scan: x(), theta: theta.view() }, grad)
+            dev.rotating_scan_bwd(s, RotatingIn { scan: x(true), theta: theta.view() }, grad)
         }
-        None => dev.selective_scan_bwd(s, x(), grad),
+        None => dev.selective_scan_bwd(s, x(true), grad),
     };
     done.unwrap_or_else(|e| panic!("{e}"));
     let g_q = bench.get(&g_q);
@@ -108,7 +108,6 @@ fn case(sizes: [usize; 4], precision: Precision) -> Case {
     let [time, batch, d_inner, d_state] = sizes;
     let mut scan = Scan::random(time, batch, d_inner, d_state, (time + d_state) as u64);
     scan.u = stored(&scan.u, precision);
-    scan.g_y = stored(&scan.g_y, precision);
     Case { scan, theta: None }
 }
 

@@ -44,33 +44,6 @@ impl<F: Real> Unrolled for Net<F> {
     }
 }
 
-/// A network whose weights are rounded as they are set.
-pub struct Rounded<N> {
-    pub net: N,
-    pub round: fn(f64) -> f64,
-}
-
-impl<N: Unrolled> Unrolled for Rounded<N> {
-    fn names(&self) -> Vec<String> {
-        self.net.names()
-    }
-    fn set(&mut self, name: &str, values: &[f64]) {
-        self.net.set(name, &values.iter().map(|&x| (self.round)(x)).collect::<Vec<_>>());
-    }
-    fn part<'a>(&self, flat: &'a [f64], name: &str) -> &'a [f64] {
-        self.net.part(flat, name)
-    }
-    fn zero_state(&self, batch: usize) -> HostState {
-        self.net.zero_state(batch)
-    }
-    fn unroll(&self, data: &Data, state: &mut HostState) -> Vec<f64> {
-        self.net.unroll(data, state)
-    }
-    fn gradients(&self, data: &Data, state: &HostState, g_y: &[f64], g_state: Option<&HostState>) -> Grads {
-        self.net.gradients(data, state, g_y, g_state)
-    }
-}
-
 /// A backbone on a device.
 pub struct DeviceNet<D: Backend> {
     pub dev: D,

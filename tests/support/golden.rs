@@ -20,12 +20,8 @@ pub enum Precision {
     F16,
 }
 
-/// Tolerances of outputs and states, and of gradients, where activations are stored in 16 bits. As with the files' own
-/// tolerances for f32, a tensor may differ by ten times what the reference itself loses, where that is more: here the f64
-/// network whose weights alone were rounded to the type ([`Case::measure`]).
+/// Tolerances of outputs and states, and of gradients, where activations are stored in 16 bits: of every tensor.
 pub const SMALL: [(Precision, f64, f64); 2] = [(Precision::Bf16, 2e-2, 5e-2), (Precision::F16, 3e-3, 1e-2)];
-/// The factor on the reference's own loss.
-const REFERENCE: f64 = 10.0;
 
 #[derive(Debug)]
 enum Data {
@@ -54,10 +50,8 @@ pub struct Case {
     tensors: BTreeMap<String, Tensor>,
     touched: RefCell<BTreeSet<String>>,
     failures: RefCell<Vec<String>>,
-    /// What the reference loses, by tensor.
-    lost: BTreeMap<String, f64>,
-    /// Errors are noted here instead of judged.
-    measured: Option<RefCell<BTreeMap<String, f64>>>,
+    /// Largest error so far as a part of its tolerance, and whose; of tensors with one tolerance for all numbers.
+    worst: RefCell<(f64, String)>,
 }
 
 /// Name prefixes that the format knows.
@@ -102,21 +96,12 @@ impl Case {
         }
         let kind = meta["kind"].as_str().expect("a kind").to_owned();
         let (touched, failures) = (RefCell::default(), RefCell::new(failures));
-        let (lost, measured) = (BTreeMap::new(), None);
-        Case { path: path.to_owned(), kind, meta, precision, tensors, touched, failures, lost, measured }
+        Case { path: path.to_owned(), kind, meta, precision, tensors, touched, failures, worst: RefCell::default() }
     }
 
-    /// Errors of all tensors in a run of the f64 network, max |a − b| / max |b|.
-    pub fn measure(path: &Path, run: impl FnOnce(&Case)) -> BTreeMap<String, f64> {
-        let mut case = Case::load(path, Precision::F64);
-        case.measured = Some(RefCell::default());
-        run(&case);
-        case.measured.map(RefCell::into_inner).unwrap_or_default()
-    }
-
-    /// The case with the losses of a reference, from [`Case::measure`].
-    pub fn with_losses(self, lost: BTreeMap<String, f64>) -> Case {
-        Case { lost, ..self }
+    /// The largest error so far as a part of its tolerance, and the tensor.
+    pub fn worst(&self) -> (f64, String) {
+        self.worst.borrow().clone()
     }
 
     fn tensor(&self, name: &str) -> &Tensor {
@@ -203,8 +188,7 @@ impl Case {
             return if own.is_null() { t["f64"].clone() } else { own.clone() };
         }
         if let Some((_, out, grad)) = SMALL.iter().find(|row| row.0 == self.precision) {
-            let lost = self.lost.get(name).map_or(0.0, |lost| REFERENCE * lost);
-            return Value::from(lost.max(if name.starts_with("grad.") { *grad } else { *out }));
+            return Value::from(if name.starts_with("grad.") { *grad } else { *out });
         }
         let by_prefix = match name {
             n if n.starts_with("grad.") => "f32_grad",
@@ -252,15 +236,6 @@ impl Case {
         if want.len() != got.len() {
             return self.fail(format!("`{name}`: {} numbers, expected {}", got.len(), want.len()));
         }
-        if let Some(measured) = &self.measured {
-            let largest = |x: &mut dyn Iterator<Item = f64>| x.fold(0.0f64, |m, x| m.max(x.abs()));
-            let scale = largest(&mut want.iter().copied());
-            let error = largest(&mut want.iter().zip(got).map(|(w, g)| g - w)) / scale.max(f64::MIN_POSITIVE);
-            let mut measured = measured.borrow_mut();
-            let worst = measured.entry(name.to_owned()).or_insert(0.0);
-            *worst = worst.max(error);
-            return;
-        }
         let tolerance = self.tolerance(name);
         let elementwise = exact || tolerance.is_object();
         let scale = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
@@ -275,6 +250,10 @@ impl Case {
             let close = g == w || (g - w).abs() <= allowed;
             if !close {
                 return self.fail(format!("`{name}`[{i}]: {g:e}, expected {w:e} within {allowed:e}"));
+            }
+            let part = (g - w).abs() / allowed;
+            if !elementwise && part > self.worst.borrow().0 {
+                *self.worst.borrow_mut() = (part, name.to_owned());
             }
         }
     }

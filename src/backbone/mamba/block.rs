@@ -123,6 +123,8 @@ pub(super) struct BlockIo<'a, D: Backend> {
     /// The normalised stream n, [T, B, d_model].
     pub norm: &'a D::Tensor,
     pub act: Activations<'a, D::Tensor>,
+    /// Copies of xz, u and y that the backward reads, where the tape stores them smaller than they are computed.
+    pub kept: Option<[&'a mut D::Tensor; 3]>,
     /// y · silu(z), [T, B, d_inner]; none: where u was, which is then no longer needed.
     pub gated: Option<&'a mut D::Tensor>,
     /// In and out, [B, d_conv − 1, d_inner].
@@ -142,7 +144,7 @@ pub(super) fn forward<D: Backend>(dev: &D, p: &Params<D>, k: &BlockSlots, s: &Si
 
     // F2  x, z = in_proj(n)                           [T,B,2 d_inner]
     let x = all(io.norm, s.stream());
-    dev.linear(
+    dev.linear_split(
         s.in_proj,
         LinearIn { x, w: p.view(k.in_w), b: k.in_b.map(|b| p.view(b)) },
         all_mut(act.xz, 2 * n),
@@ -188,11 +190,17 @@ pub(super) fn forward<D: Backend>(dev: &D, p: &Params<D>, k: &BlockSlots, s: &Si
         Some(theta) => dev.rotating_scan(s.scan, RotatingIn { scan: x, theta: p.view(theta) }, out)?,
     }
 
+    if let Some([xz, u, y]) = io.kept {
+        dev.copy(all(act.xz, 2 * n), all_mut(xz, 2 * n))?;
+        dev.copy(all(act.u, n), all_mut(u, n))?;
+        dev.copy(all(act.y, n), all_mut(y, n))?;
+    }
+
     // F7  r += out_proj(y · silu(z))                  [T,B,d_model]
     let gated = io.gated.unwrap_or(act.u);
     dev.gate(s.gate, all(act.y, n), all(act.xz, 2 * n), all_mut(gated, n))?;
     let x = LinearIn { x: all(gated, n), w: p.view(k.out_w), b: k.out_b.map(|b| p.view(b)) };
-    dev.linear(s.out_proj, x, all_mut(io.res, s.stream()), true)
+    dev.linear_split(s.out_proj, x, all_mut(io.res, s.stream()), true)
 }
 
 /// Activations on the tape, read.
@@ -208,9 +216,8 @@ pub(super) struct BlockTape<'a, T> {
     pub window: &'a T,
 }
 
-/// Working memory of a block's backward, each as its activation; `norm` and `g_norm` [T, B, d_model].
+/// Working memory of a block's backward, each as its activation; `g_norm` [T, B, d_model]. `gated` then holds n.
 pub(super) struct BlockWork<'a, T> {
-    pub norm: &'a mut T,
     pub g_norm: &'a mut T,
     pub g_xz: &'a mut T,
     pub g_u: &'a mut T,
@@ -255,7 +262,7 @@ pub(super) fn backward<D: Backend>(
     };
 
     // B7  r += out_proj(y · silu(z))
-    dev.linear_bwd_x(s.out_proj, p.view(k.out_w), all(g.g_res, stream), all_mut(w.g_u, n), false)?;
+    dev.linear_split_bwd_x(s.out_proj, p.view(k.out_w), all(g.g_res, stream), all_mut(w.g_u, n), false)?;
     let grad = GateGrad {
         g_out: all(w.g_u, n),
         g_y: all_mut(w.g_y, n),
@@ -311,7 +318,7 @@ pub(super) fn backward<D: Backend>(
     dev.delta_bwd(s.delta, x, grad)?;
 
     // B4  Δ₀, B, C = x_proj(u)
-    dev.linear_bwd_x(s.x_proj, p.view(k.x_w), all(w.g_q, s.q()), all_mut(w.g_u, n), true)?;
+    dev.linear_split_bwd_x(s.x_proj, p.view(k.x_w), all(w.g_q, s.q()), all_mut(w.g_u, n), true)?;
     let x = LinearIn { x: all(tape.u, n), w: p.view(k.x_w), b: None };
     let grad = LinearGrad { g_y: all(w.g_q, s.q()), g_x: None, g_params: g.g_params, w: k.x_w, b: None };
     dev.linear_bwd(s.x_proj, x, grad)?;
@@ -333,8 +340,8 @@ pub(super) fn backward<D: Backend>(
     dev.causal_conv1d_bwd(s.conv, x, grad)?;
 
     // B2  x, z = in_proj(n), with n computed once more
-    dev.rms_norm(s.norm, all(tape.res, stream), p.view(k.norm), all_mut(w.norm, stream))?;
-    let x = LinearIn { x: all(w.norm, stream), w: p.view(k.in_w), b: None };
+    dev.rms_norm(s.norm, all(tape.res, stream), p.view(k.norm), all_mut(w.gated, stream))?;
+    let x = LinearIn { x: all(w.gated, stream), w: p.view(k.in_w), b: None };
     let g_x = Some(all_mut(w.g_norm, stream));
     let grad = LinearGrad { g_y: all(w.g_xz, 2 * n), g_x, g_params: g.g_params, w: k.in_w, b: k.in_b };
     dev.linear_bwd(s.in_proj, x, grad)?;

@@ -4,7 +4,9 @@
 //! no longer Mamba-1, see `ops/rotating_scan`.
 //!
 //! The tape keeps, per layer, r, xz, the convolution before its SiLU, u, q, Δ, the scan's y and sparse states; everything
-//! else is computed again. Without a tape one scratch serves all layers.
+//! else is computed again. Without a tape one scratch serves all layers. Where the device stores small, the tape does and
+//! operands of the backward's products do; what a layer computes and its gradients lie in full in the scratch: an output
+//! hangs on every step before it, so a rounding on the way forward grows, one on the tape does not.
 
 mod block;
 mod config;
@@ -19,7 +21,7 @@ use init::MambaSlots;
 
 use super::{Backbone, Part, Scratch, SeqGrad, SeqGradOut, SeqShape, Sequence, State, Tape};
 use super::{check_sequence, check_state, enough, unbound};
-use crate::device::{Kind, View, ViewMut};
+use crate::device::{Kind, Precision, View, ViewMut};
 use crate::error::Result;
 use crate::ops::Backend;
 use crate::ops::linear::{LinearGrad, LinearIn, LinearShape};
@@ -97,15 +99,15 @@ impl Mamba {
         let (n, input) = (s.inner(), s.gate.rows * self.config.d_input);
         let ops = D::conv_scratch(s.conv, train).max(s.scan_scratch::<D>(train));
         [
-            ("x", input, Kind::Small),
-            ("norm", s.stream(), Kind::Small),
+            ("x", input, Kind::Full),
+            ("norm", s.stream(), Kind::Full),
             ("ops", ops, Kind::Full),
             ("res", s.stream(), Kind::Full),
-            ("xz", 2 * n, Kind::Small),
-            ("u", n, Kind::Small),
+            ("xz", 2 * n, Kind::Full),
+            ("u", n, Kind::Full),
             ("q", s.q(), Kind::Full),
             ("delta", n, Kind::Full),
-            ("y", n, Kind::Small),
+            ("y", n, Kind::Full),
             ("gated", n, Kind::Small),
             ("g_norm", s.stream(), Kind::Full),
             ("g_x", input, Kind::Full),
@@ -251,7 +253,7 @@ impl<D: Backend> Backbone<D> for Mamba {
         if shape.rows() == 0 {
             return Ok(());
         }
-        let stream = s.stream();
+        let (stream, apart) = (s.stream(), dev.precision() != Precision::F32);
         let [clean, norm, ops, res, xz, u, q, delta, out, ..] = &mut scratch.bufs[..] else { return Err(unbound()) };
         let first = tape.as_mut().map_or(&mut *res, |tape| &mut tape.bufs[0]);
         self.enter(dev, params, &seq, clean, first)?;
@@ -267,19 +269,24 @@ impl<D: Backend> Backbone<D> for Mamba {
                         ViewMut::new(norm, 0, stream),
                     )?;
                     let act = Activations { xz, pre: None, u, q, delta, y: out, h: None, window: None };
-                    let io = BlockIo { reset: seq.reset, norm, act, gated: None, window, h, ops, res };
+                    let io = BlockIo { reset: seq.reset, norm, act, kept: None, gated: None, window, h, ops, res };
                     block::forward(dev, params, k, &s, io)?;
                 }
                 Some(tape) => {
-                    let [r, xz, pre, u_tape, q, delta, out, h_tape, window_tape, next, ..] = &mut tape.bufs[TAPE * i..]
+                    let [r, xz_tape, pre, u_tape, q, delta, y_tape, h_tape, window_tape, next, ..] =
+                        &mut tape.bufs[TAPE * i..]
                     else {
                         return Err(unbound());
                     };
                     dev.rms_norm(s.norm, View::new(r, 0, stream), params.view(k.norm), ViewMut::new(norm, 0, stream))?;
                     dev.copy(View::new(r, 0, stream), ViewMut::new(next, 0, stream))?;
-                    let (pre, h_tape, kept) = (Some(pre), Some(h_tape), Some(window_tape));
-                    let act = Activations { xz, pre, u: u_tape, q, delta, y: out, h: h_tape, window: kept };
-                    let io = BlockIo { reset: seq.reset, norm, act, gated: Some(&mut *u), window, h, ops, res: next };
+                    let (pre, h_tape, window_tape) = (Some(pre), Some(h_tape), Some(window_tape));
+                    let ([xz, u, y], kept, gated) = match apart {
+                        true => ([&mut *xz, &mut *u, &mut *out], Some([xz_tape, u_tape, y_tape]), None),
+                        false => ([xz_tape, u_tape, y_tape], None, Some(&mut *u)),
+                    };
+                    let act = Activations { xz, pre, u, q, delta, y, h: h_tape, window: window_tape };
+                    let io = BlockIo { reset: seq.reset, norm, act, kept, gated, window, h, ops, res: next };
                     block::forward(dev, params, k, &s, io)?;
                 }
             }
@@ -310,7 +317,7 @@ impl<D: Backend> Backbone<D> for Mamba {
             return Ok(());
         }
         let stream = s.stream();
-        let [clean, norm, ops, g_res, g_xz, g_u, g_q, g_delta, g_y, gated, g_norm, g_x] = &mut scratch.bufs[..] else {
+        let [clean, _, ops, g_res, g_xz, g_u, g_q, g_delta, g_y, gated, g_norm, g_x] = &mut scratch.bufs[..] else {
             return Err(unbound());
         };
         // B8  y = rms_norm(r)
@@ -331,7 +338,7 @@ impl<D: Backend> Backbone<D> for Mamba {
                 g_params: to.g_params,
             };
             let tape = BlockTape { res, xz, pre, u, q, delta, y, h, window };
-            let work = BlockWork { norm, g_norm, g_xz, g_u, g_q, g_delta, g_y, gated, ops };
+            let work = BlockWork { g_norm, g_xz, g_u, g_q, g_delta, g_y, gated, ops };
             block::backward(dev, params, k, &s, tape, work, grad)?;
         }
         // B0  r₀ = input_proj(x)

@@ -266,6 +266,7 @@ const CAST: Source = Source { file: "cast", text: include_str!("../../../kernels
 const NARROW: Kernel = CAST.kernel("narrow");
 const WIDEN: Kernel = CAST.kernel("widen");
 const FILL: Kernel = CAST.kernel("fill");
+const SPLIT: Kernel = CAST.kernel("split");
 
 impl Cuda {
     /// y = x with x in full and y stored as `store`; both of `len` numbers.
@@ -275,6 +276,25 @@ impl Cuda {
     pub(crate) unsafe fn narrow(&self, x: Pointer, y: Pointer, store: Store, len: usize) -> Result<()> {
         // SAFETY: the caller's promise; the order of arguments is that of kernels/cast.cu.
         unsafe { self.launch(NARROW, store, Grid::elements(len), (y, x, int(len))) }
+    }
+
+    /// y [rows, 3 width] from x [rows, width] in full: hi and lo parts stored as `store`, for a product along 3 width whose
+    /// other factor was made with the opposite `other`.
+    ///
+    /// # Safety
+    /// Both ranges lie inside their buffers.
+    pub(crate) unsafe fn split(
+        &self,
+        x: Pointer,
+        y: Pointer,
+        store: Store,
+        size: [usize; 2],
+        other: bool,
+    ) -> Result<()> {
+        let ([rows, width], other) = (size, int(usize::from(other)));
+        let args = (y, x, int(width), int(rows * width), other);
+        // SAFETY: the caller's promise; the order of arguments is that of kernels/cast.cu.
+        unsafe { self.launch(SPLIT, store, Grid::elements(rows * width), args) }
     }
 }
 

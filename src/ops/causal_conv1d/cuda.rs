@@ -1,5 +1,5 @@
 //! The convolution on CUDA: tiles of steps and channels in shared memory. Forward one launch, and one for the window;
-//! backward one for all gradients and one that adds the shares of w and b.
+//! backward one for all gradients and one that adds the shares of w and b. What the backward reads of the forward may be small.
 
 use super::{CausalConv1d, ConvGrad, ConvIn, ConvOut, ConvShape};
 use crate::device::cuda::{Cuda, Grid, Kernel, Mask, Source, Store, Tensor, full, int, mask, slot, small};
@@ -49,13 +49,13 @@ impl CausalConv1d for Cuda {
         s.check_in(self, &x)?;
         s.check_out(self, &out)?;
         s.check_taps()?;
-        let store = out.u.buf.store();
-        let (xs, reset, window) = (small(&x.x), mask(&x.reset), full(&out.window));
+        let store = out.pre.as_ref().map_or(Store::F32, |pre| pre.buf.store());
+        let (xs, reset, window) = (full(&x.x), mask(&x.reset), full(&out.window));
         let sizes = (int(s.time), int(s.batch), int(s.d_inner), int(s.d_conv), int(s.stride));
         let grid = Grid::new([s.batch, s.time.div_ceil(TILE), s.d_inner.div_ceil(CHANNELS)], 1)
             .block([CHANNELS, TILE_ROWS, 1])
             .shared(s.shared(TILE + s.window()));
-        let (w, b, u, pre) = (full(&x.w), full(&x.b), small(&out.u), small(&out.pre));
+        let (w, b, u, pre) = (full(&x.w), full(&x.b), full(&out.u), small(&out.pre));
         let args = (u, pre, xs, w, b, window, reset, sizes.0, sizes.1, sizes.2, sizes.3, sizes.4);
         // SAFETY: all lengths were checked above; the order of arguments is that of kernels/causal_conv1d.cu.
         unsafe { self.launch(FORWARD, store, grid, args)? };
@@ -65,7 +65,7 @@ impl CausalConv1d for Cuda {
         let kept = full(&out.window_tape);
         let args = (window, kept, xs, reset, sizes.0, sizes.1, sizes.2, sizes.3, sizes.4);
         // SAFETY: as above.
-        unsafe { self.launch(WINDOW, store, Grid::elements(s.batch * s.d_inner), args) }
+        unsafe { self.launch(WINDOW, Store::F32, Grid::elements(s.batch * s.d_inner), args) }
     }
 
     fn causal_conv1d_bwd(&self, s: ConvShape, x: ConvIn<'_, Tensor, Mask>, g: ConvGrad<'_, Tensor>) -> Result<()> {
@@ -78,14 +78,14 @@ impl CausalConv1d for Cuda {
             .shared(s.shared(2 * TILE + s.window()));
         let (d_inner, d_conv) = (int(s.d_inner), int(s.d_conv));
         let args = (
-            small(&g.g_x),
+            full(&g.g_x),
             full(&g.g_window),
             part,
             small(&x.x),
             small(&g.pre),
             full(&x.w),
             full(&g.window),
-            small(&g.g_u),
+            full(&g.g_u),
             full(&g.g_window_out),
             mask(&x.reset),
             int(s.time),
@@ -99,7 +99,7 @@ impl CausalConv1d for Cuda {
         let n = (s.d_conv + 1) * s.d_inner;
         // SAFETY: all lengths were checked above; the orders of arguments are those of kernels/causal_conv1d.cu.
         unsafe {
-            self.launch(BACKWARD, g.g_x.buf.store(), grid, args)?;
+            self.launch(BACKWARD, g.pre.buf.store(), grid, args)?;
             self.launch(FINISH, Store::F32, Grid::elements(n), finish)
         }
     }

@@ -1,7 +1,7 @@
-//! The gate on CUDA: one launch each way.
+//! The gate on CUDA: one launch each way. Forward and gradients in full, what the backward reads of the forward as stored.
 
 use super::{Gate, GateGrad, GateShape};
-use crate::device::cuda::{Cuda, Grid, Kernel, Source, Tensor, int, small};
+use crate::device::cuda::{Cuda, Grid, Kernel, Source, Store, Tensor, full, int, small};
 use crate::device::{View, ViewMut};
 use crate::error::Result;
 use crate::ops::Check;
@@ -15,17 +15,17 @@ impl Gate for Cuda {
         s.check(self, &y, &xz)?;
         Check::new(self, "gate").out("out", &out, &[("rows", s.rows), ("width", s.width)])?;
         let n = s.rows * s.width;
-        let args = (small(&out), small(&y), small(&xz), int(s.width), int(n));
+        let args = (full(&out), full(&y), full(&xz), int(s.width), int(n));
         // SAFETY: lengths were checked above; the order of arguments is that of kernels/gate.cu.
-        unsafe { self.launch(GATE, out.buf.store(), Grid::elements(n), args) }
+        unsafe { self.launch(GATE, Store::F32, Grid::elements(n), args) }
     }
 
     fn gate_bwd(&self, s: GateShape, y: View<'_, Tensor>, xz: View<'_, Tensor>, g: GateGrad<'_, Tensor>) -> Result<()> {
         s.check(self, &y, &xz)?;
         s.check_grad(self, &g)?;
         let n = s.rows * s.width;
-        let (g_y, g_xz, out) = (small(&g.g_y), small(&g.g_xz), small(&g.out));
-        let args = (g_y, g_xz, out, small(&y), small(&xz), small(&g.g_out), int(s.width), int(n));
+        let (g_y, g_xz, out) = (full(&g.g_y), full(&g.g_xz), small(&g.out));
+        let args = (g_y, g_xz, out, small(&y), small(&xz), full(&g.g_out), int(s.width), int(n));
         // SAFETY: lengths were checked above; the order of arguments is that of kernels/gate.cu.
         unsafe { self.launch(GATE_BWD, g.out.buf.store(), Grid::elements(n), args) }
     }

@@ -77,6 +77,36 @@ pub trait Linear: Device {
         g_x: ViewMut<'_, Self::Tensor>,
         add: bool,
     ) -> Result<()>;
+
+    /// As [`Linear::linear`] of full tensors, for wide products. A device that stores operands small takes each factor as the
+    /// sum of two small numbers, hi + lo, and leaves out lo lo alone: 16 bits of fraction in bf16, 22 in f16.
+    ///
+    /// # Errors
+    /// `Shape` naming the argument.
+    fn linear_split(
+        &self,
+        s: LinearShape,
+        x: LinearIn<'_, Self::Tensor>,
+        y: ViewMut<'_, Self::Tensor>,
+        add: bool,
+    ) -> Result<()> {
+        self.linear(s, x, y, add)
+    }
+
+    /// As [`Linear::linear_bwd_x`] of full tensors, with factors as in [`Linear::linear_split`].
+    ///
+    /// # Errors
+    /// `Shape` naming the argument.
+    fn linear_split_bwd_x(
+        &self,
+        s: LinearShape,
+        w: View<'_, Self::Tensor>,
+        g_y: View<'_, Self::Tensor>,
+        g_x: ViewMut<'_, Self::Tensor>,
+        add: bool,
+    ) -> Result<()> {
+        self.linear_bwd_x(s, w, g_y, g_x, add)
+    }
 }
 
 impl LinearShape {

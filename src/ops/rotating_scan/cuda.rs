@@ -33,9 +33,9 @@ impl RotatingScan for Cuda {
         check_in(s, self, &x)?;
         check_out(s, self, &out)?;
         check_states(SOURCE.file, s)?;
-        let (theta, x, cut, store) = (full(&x.theta), x.scan, Cut::of(s), out.y.buf.store());
+        let (theta, x, cut) = (full(&x.theta), x.scan, Cut::of(s));
         let [t, b, e, n, r, lanes, chunk] = cut.sizes(s);
-        let (u, delta, q, a_log) = (small(&x.u), full(&x.delta), full(&x.q), full(&x.a_log));
+        let (u, delta, q, a_log) = (full(&x.u), full(&x.delta), full(&x.q), full(&x.a_log));
         let (h, reset, walks) = (full(&out.h), mask(&x.reset), cut.of_states(TWO, FOUR));
         let mut start = h;
         if cut.chunks > 1 {
@@ -46,15 +46,15 @@ impl RotatingScan for Cuda {
             let join = (t, b, e, n, r, lanes, chunk, local, total, h, a_log, theta);
             // SAFETY: all lengths were checked above; the orders of arguments are those of kernels/rotating_scan.cu.
             unsafe {
-                self.launch(walks.chunk, store, cut.grid(s, cut.chunks - 1), each)?;
+                self.launch(walks.chunk, Store::F32, cut.grid(s, cut.chunks - 1), each)?;
                 self.launch(CARRY, Store::F32, Grid::elements(states(s) / 2), join)?;
             }
             start = local;
         }
-        let (y, tape, d_skip) = (small(&out.y), full(&out.h_tape), full(&x.d_skip));
+        let (y, tape, d_skip) = (full(&out.y), full(&out.h_tape), full(&x.d_skip));
         let args = (t, b, e, n, r, lanes, chunk, y, h, tape, start, u, delta, q, a_log, theta, d_skip, reset);
         // SAFETY: as above.
-        unsafe { self.launch(walks.forward, store, cut.grid(s, cut.chunks), args) }
+        unsafe { self.launch(walks.forward, Store::F32, cut.grid(s, cut.chunks), args) }
     }
 
     fn rotating_scan_bwd(
@@ -67,9 +67,9 @@ impl RotatingScan for Cuda {
         check_grad(s, self, &g)?;
         check_states(SOURCE.file, s)?;
         let (theta, x, g_theta, g, cut) = (full(&x.theta), x.scan, g.theta, g.scan, Cut::of(s));
-        let (store, [t, b, e, n, r, lanes, chunk]) = (g.g_u.buf.store(), cut.sizes(s));
+        let (store, [t, b, e, n, r, lanes, chunk]) = (x.u.buf.store(), cut.sizes(s));
         let (u, delta, q, a_log) = (small(&x.u), full(&x.delta), full(&x.q), full(&x.a_log));
-        let (g_y, reset, walks) = (small(&g.g_y), mask(&x.reset), cut.of_states(TWO, FOUR));
+        let (g_y, reset, walks) = (full(&g.g_y), mask(&x.reset), cut.of_states(TWO, FOUR));
         let ((n_bc, n_a), (len, sums), scratch) = (cut.shares(s), cut.carried(s), g.scratch.read());
         let (part_bc, part_a) = (full(&scratch.part(0, n_bc)), full(&scratch.part(n_bc, n_a)));
         let mut after = full(&g.g_h_out);
@@ -79,13 +79,13 @@ impl RotatingScan for Cuda {
             let join = (t, b, e, n, r, lanes, chunk, local, total, after, a_log, theta);
             // SAFETY: all lengths were checked above; the orders of arguments are those of kernels/rotating_scan.cu.
             unsafe {
-                self.launch(walks.bwd_chunk, store, cut.grid(s, cut.chunks), each)?;
+                self.launch(walks.bwd_chunk, Store::F32, cut.grid(s, cut.chunks), each)?;
                 self.launch(BWD_CARRY, Store::F32, Grid::elements(states(s) / 2), join)?;
             }
             after = local;
         }
         let (parts, tape, d_skip) = (int(cut.parts), full(&g.h_tape), full(&x.d_skip));
-        let (g_u, g_delta, g_q, g_h) = (small(&g.g_u), full(&g.g_delta), full(&g.g_q), full(&g.g_h));
+        let (g_u, g_delta, g_q, g_h) = (full(&g.g_u), full(&g.g_delta), full(&g.g_q), full(&g.g_h));
         let walk = (
             t, b, e, n, r, lanes, chunk, parts, g_u, g_delta, part_bc, part_a, g_h, after, tape, g_y, u, delta, q,
             a_log, theta, d_skip, reset,
