@@ -8,7 +8,7 @@ mod support;
 use mamba_rl::device::cuda::{Cuda, CudaConfig};
 use mamba_rl::device::{Device, Precision};
 use mamba_rl::learner::{Learner, Parallel, R2d2, R2d2Config, TargetUpdate};
-use mamba_rl::replay::SequenceBatch;
+use mamba_rl::replay::{ActionRows, SequenceBatch};
 
 use support::rig::{Rig, Setup, window};
 
@@ -58,4 +58,16 @@ fn two_gpus_learn_as_one() {
     let mut one = SequenceBatch::new();
     rig.replay.sample(1, &mut rig.rng, &mut one).unwrap();
     assert!(together.update(&one).unwrap_err().to_string().contains("learner.batch"));
+    // one GPU fails: nobody waits for it, its reason is told, and the group stays closed
+    let broken = || {
+        let mut batch = batch.clone();
+        let ActionRows::Discrete(actions) = &mut batch.action else { panic!("discrete") };
+        actions.iter_mut().rev().step_by(batch.batch).for_each(|a| *a = 99);
+        batch
+    };
+    let e = together.update(&broken()).unwrap_err().to_string();
+    assert!(e.contains("99") && e.contains("Discrete(4)"), "{e}");
+    let e = together.update(&batch).unwrap_err().to_string();
+    assert!(e.contains("another device of the group failed"), "{e}");
+    assert!(alone.update(&batch).is_ok());
 }

@@ -58,6 +58,9 @@ impl std::str::FromStr for Precision {
     }
 }
 
+/// How the error of a device begins whose group waits for another one in vain.
+pub(crate) const ABSENT: &str = "another device of the group failed";
+
 /// A place where flat buffers live and ops run. Cheap to clone.
 pub trait Device: Clone + Send + Sync + 'static {
     /// A flat buffer of numbers.
@@ -89,6 +92,8 @@ pub trait Device: Clone + Send + Sync + 'static {
         let _ = of;
         Ok(())
     }
+    /// Tells those devices that this one failed: none of them waits for it from now on, all_reduce is an error there.
+    fn leave_group(&self) {}
     /// Does `work`, or repeats it. Work of the same `key` runs the same ops on the same buffers with the same sizes and
     /// scalars; it neither allocates nor moves numbers from or to the host. Then a device may record it once and repeat the
     /// recording without asking for it again.

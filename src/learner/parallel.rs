@@ -2,6 +2,7 @@
 //! their gradients on the way (`Device::all_reduce`), so that all take the same step and stay equal to the bit.
 
 use super::{Learner, LearnerState, Update};
+use crate::device::ABSENT;
 use crate::error::{Error, Result};
 use crate::params::ParamLayout;
 use crate::replay::SequenceBatch;
@@ -35,6 +36,11 @@ pub(super) fn too_few(rows: usize, devices: usize) -> Error {
     Error::config("learner.batch", format!("is {rows}, less than one sequence for each of {devices} devices"))
 }
 
+/// Is it the failure of another device that this error tells of?
+fn is_echo(e: &Error) -> bool {
+    matches!(e, Error::Device { problem, .. } if problem.starts_with(ABSENT))
+}
+
 impl<L: Learner> Learner for Parallel<L> {
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
         // before any device waits for the others
@@ -49,8 +55,10 @@ impl<L: Learner> Learner for Parallel<L> {
             started.into_iter().map(ended).collect()
         });
         self.priorities.clear();
+        // the device that failed says why, the others only that one did
+        let (echoes, causes): (Vec<_>, Vec<_>) = updates.into_iter().partition(|u| matches!(u, Err(e) if is_echo(e)));
         let mut all = Update::default();
-        for (update, learner) in updates.into_iter().zip(&self.ranks) {
+        for (update, learner) in causes.into_iter().chain(echoes).zip(&self.ranks) {
             let update = update?;
             // losses and means are shares of the whole batch's
             all = Update { loss: all.loss + update.loss, q_mean: all.q_mean + update.q_mean, ..update };

@@ -354,6 +354,54 @@ impl<D: Backend> R2d2<D> {
         self.dev.download(View::new(&self.report, 0, REPORT), &mut report)?;
         Ok((f64::from(report[0]), report[1] != 0.0))
     }
+
+    fn update_alone(&mut self, batch: &SequenceBatch) -> Result<Update> {
+        self.make_room(batch)?;
+        let n_learnt = learnt_steps(batch);
+        self.scaled_by = self.loss_scale.map_or(1.0, |s| s.scale);
+        let mut shards = std::mem::take(&mut self.shards);
+        let this = &*self;
+        let many = shards.len() > 1;
+        let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt, many);
+        match &mut shards[..] {
+            [only] => each(only),
+            many => many.par_iter_mut().for_each(each),
+        }
+        self.shards = shards;
+        self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))?;
+        self.priorities.clear();
+        let mut update = Update { learnt: n_learnt, ..Update::default() };
+        for s in &self.shards {
+            self.priorities.extend_from_slice(&s.td.priorities);
+            update.loss += s.td.loss;
+            update.q_mean += s.td.q_sum;
+        }
+        update.q_mean /= n_learnt.max(1) as f64;
+        (update.grad_norm, update.skipped) = self.learn()?;
+        self.loss_scale = self.loss_scale.map(|s| s.after(update.skipped));
+        if update.skipped {
+            // a bad batch must not poison weights, moments or target
+            self.skipped += 1;
+            return Ok(update);
+        }
+        self.updates += 1;
+        target_network::follow(&self.dev, self.config.target, self.updates, &self.online, &mut self.target)?;
+        Ok(update)
+    }
+}
+
+/// Leaves the group of GPUs on the way out of an update that failed, by a panic too: the others would wait for ever.
+struct Leave<D: Backend> {
+    dev: D,
+    armed: bool,
+}
+
+impl<D: Backend> Drop for Leave<D> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.dev.leave_group();
+        }
+    }
 }
 
 /// L2 and L3  burn-in, then the slots after it: online with tape, target without; Q-values to the host.
@@ -418,37 +466,10 @@ impl<D: Backend> Learner for R2d2<D> {
     }
 
     fn update(&mut self, batch: &SequenceBatch) -> Result<Update> {
-        self.make_room(batch)?;
-        let n_learnt = learnt_steps(batch);
-        self.scaled_by = self.loss_scale.map_or(1.0, |s| s.scale);
-        let mut shards = std::mem::take(&mut self.shards);
-        let this = &*self;
-        let many = shards.len() > 1;
-        let each = |s: &mut Shard<D>| s.done = this.shard_step(s, batch, n_learnt, many);
-        match &mut shards[..] {
-            [only] => each(only),
-            many => many.par_iter_mut().for_each(each),
-        }
-        self.shards = shards;
-        self.shards.iter_mut().try_for_each(|s| std::mem::replace(&mut s.done, Ok(())))?;
-        self.priorities.clear();
-        let mut update = Update { learnt: n_learnt, ..Update::default() };
-        for s in &self.shards {
-            self.priorities.extend_from_slice(&s.td.priorities);
-            update.loss += s.td.loss;
-            update.q_mean += s.td.q_sum;
-        }
-        update.q_mean /= n_learnt.max(1) as f64;
-        (update.grad_norm, update.skipped) = self.learn()?;
-        self.loss_scale = self.loss_scale.map(|s| s.after(update.skipped));
-        if update.skipped {
-            // a bad batch must not poison weights, moments or target
-            self.skipped += 1;
-            return Ok(update);
-        }
-        self.updates += 1;
-        target_network::follow(&self.dev, self.config.target, self.updates, &self.online, &mut self.target)?;
-        Ok(update)
+        let mut leave = Leave { dev: self.dev.clone(), armed: true };
+        let done = self.update_alone(batch);
+        leave.armed = done.is_err();
+        done
     }
 
     fn priorities(&self) -> &[f32] {

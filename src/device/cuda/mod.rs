@@ -322,6 +322,13 @@ impl Device for Cuda {
     }
 
     #[cfg(feature = "nccl")]
+    fn leave_group(&self) {
+        if let Some(place) = self.inner.place.get() {
+            place.meeting.fail();
+        }
+    }
+
+    #[cfg(feature = "nccl")]
     fn all_reduce(&self, of: ViewMut<'_, Tensor>) -> Result<()> {
         self.check("all_reduce", "of", of.at, of.len, of.buf.len)?;
         match self.inner.place.get() {
