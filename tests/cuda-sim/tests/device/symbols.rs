@@ -93,8 +93,13 @@ fn texts(dir: &Path) -> Vec<(PathBuf, String)> {
 
 /// The folder of cudarc's sources, from cargo.
 fn cudarc() -> PathBuf {
-    let metadata =
-        Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--offline"]).output().unwrap();
+    // of this platform alone: crates for others may never have been fetched
+    let host = Command::new("rustc").arg("-vV").output().unwrap();
+    let host = String::from_utf8(host.stdout).unwrap();
+    let host = host.lines().find_map(|l| l.strip_prefix("host: ")).unwrap();
+    let args = ["metadata", "--format-version", "1", "--offline", "--filter-platform", host];
+    let metadata = Command::new(env!("CARGO")).args(args).output().unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
     let text = String::from_utf8(metadata.stdout).unwrap();
     let manifests = text.split("\"manifest_path\":\"").skip(1).filter_map(|t| t.split('"').next());
     let manifest = manifests.map(Path::new).find(|m| {
