@@ -116,6 +116,11 @@ pub trait Learner: Send {
     fn set_rate(&mut self, factor: f32);
     /// Raw priorities of the last batch, `[B]`.
     fn priorities(&self) -> &[f32];
+    /// δ and targets of the last batch, `[B, slots behind the burn-in]` each, 0 where nothing is learnt; empty where a
+    /// learner has none to show.
+    fn errors(&self) -> (Vec<f32>, Vec<f32>) {
+        Default::default()
+    }
     /// Updates done.
     fn updates(&self) -> u64;
     /// Updates skipped for a gradient that was not finite.

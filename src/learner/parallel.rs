@@ -75,6 +75,11 @@ impl<L: Learner> Learner for Parallel<L> {
         &self.priorities
     }
 
+    fn errors(&self) -> (Vec<f32>, Vec<f32>) {
+        let (td, targets): (Vec<_>, Vec<_>) = self.ranks.iter().map(Learner::errors).unzip();
+        (td.concat(), targets.concat())
+    }
+
     fn updates(&self) -> u64 {
         self.ranks[0].updates()
     }

@@ -476,6 +476,11 @@ impl<D: Backend> Learner for R2d2<D> {
         &self.priorities
     }
 
+    fn errors(&self) -> (Vec<f32>, Vec<f32>) {
+        let all = |of: fn(&Shard<D>) -> &Vec<f32>| self.shards.iter().flat_map(of).copied().collect();
+        (all(|s| &s.td.all_td), all(|s| &s.td.all_targets))
+    }
+
     fn updates(&self) -> u64 {
         self.updates
     }

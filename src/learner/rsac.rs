@@ -344,6 +344,11 @@ impl<D: Backend> Learner for Rsac<D> {
         &self.priorities
     }
 
+    fn errors(&self) -> (Vec<f32>, Vec<f32>) {
+        let all = |of: fn(&SoftShard<D>) -> &Vec<f32>| self.shards.iter().flat_map(of).copied().collect();
+        (all(|s| &s.soft.all_td), all(|s| &s.soft.all_targets))
+    }
+
     fn updates(&self) -> u64 {
         self.updates
     }

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod clock;
+mod distributions;
 mod evaluation;
 mod folder;
 mod lock;

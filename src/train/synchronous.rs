@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::asynchronous::{Fleet, Next};
 use super::clock::Clock;
+use super::distributions::{Distributions, describe};
 use super::evaluation::{Play, evaluate_until};
 use super::lock::RunLock;
 use super::result::{RunResult, Stopped};
@@ -46,6 +47,7 @@ struct Run<'a> {
     /// Its own network object for evaluation; weights are those of the moment.
     eval_net: Box<dyn Policy<Cpu>>,
     batch: SequenceBatch,
+    distributions: Distributions,
     replay_rng: ChaCha8Rng,
     weights: Vec<f32>,
     progress: Progress,
@@ -101,7 +103,7 @@ impl<'a> Run<'a> {
         let logger_options = LoggerOptions { start_step, truncate_jsonl_to: metrics_bytes, ..LoggerOptions::default() };
         let mut logger = Logger::new(&options.run_dir, logger_options)?;
         if progress.steps == 0 {
-            logger.text("config", 0, &format!("```toml\n{}\n```", config.to_toml()?));
+            describe(&mut logger, config)?;
         }
         let console =
             ConsoleOptions { total_steps: config.train.steps, start_step: progress.steps, quiet: options.quiet };
@@ -111,6 +113,7 @@ impl<'a> Run<'a> {
             parts,
             eval_net,
             batch: SequenceBatch::default(),
+            distributions: Distributions::default(),
             replay_rng,
             weights: Vec::new(),
             progress,
@@ -258,6 +261,7 @@ impl<'a> Run<'a> {
             self.progress.credit -= update.learnt.max(1) as f64;
             self.progress.learnt += update.learnt as u64;
             self.progress.since.update(&update);
+            self.distributions.update(&update);
             if let Some(fleet) = &mut self.fleet {
                 p.learner.weights(&mut self.weights)?;
                 fleet.publish(p.learner.updates(), &self.weights);
@@ -373,6 +377,7 @@ impl<'a> Run<'a> {
         drop(replay);
         let cells: Vec<(&str, f64)> = cells.into_iter().filter_map(|(tag, v)| v.map(|v| (tag, v))).collect();
         self.logger.log(steps, wall, &cells);
+        self.distributions.show(&mut self.logger, steps, &*self.parts.learner, evaluated.then_some(&self.batch));
         self.progress.since = super::metrics::Since { wall_s: wall, ..Default::default() };
     }
 

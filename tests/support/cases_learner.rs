@@ -390,9 +390,15 @@ fn steps_are_the_sequence(config: &Config) {
     }
 }
 
-/// dt bias, A and D of the finished agent and of its target network.
+/// dt bias, A and D of the finished agent and of its target network: A is −1 .. −16 in each row of Mamba-1, −½ for each
+/// pair of a state that turns.
 pub fn bn_7_on_the_finished_agent() {
-    let config = config(&["backbone.n_layers=2"]);
+    special_parameters("backbone.rotate=off", &(1..=16).map(f64::from).collect::<Vec<_>>());
+    special_parameters("backbone.rotate=learned", &[0.5; 8]);
+}
+
+fn special_parameters(rotate: &str, minus_a: &[f64]) {
+    let config = config(&["backbone.n_layers=2", rotate]);
     let parts = Parts::new(&config, None).unwrap();
     let (layout, saved) = (parts.learner.layout(), parts.learner.save().unwrap());
     for flat in [&saved.params, &saved.target] {
@@ -403,9 +409,10 @@ pub fn bn_7_on_the_finished_agent() {
             };
             let steps: Vec<f64> = part("dt_proj.bias").iter().map(|&b| f64::from(b).exp().ln_1p()).collect();
             assert!(steps.len() == 128 && steps.iter().all(|d| (0.000_999..=0.1001).contains(d)), "{steps:?}");
-            for row in part("A_log").chunks(16) {
-                let close = |(a, n): (&f32, i32)| (f64::from(a.exp()) - f64::from(n)).abs() < 1e-5 * f64::from(n);
-                assert!(row.iter().zip(1..).all(close), "{row:?}");
+            assert_eq!(part("A_log").len(), 128 * minus_a.len());
+            for row in part("A_log").chunks(minus_a.len()) {
+                let close = |(a, n): (&f32, &f64)| (f64::from(a.exp()) - n).abs() < 1e-5 * n;
+                assert!(row.iter().zip(minus_a).all(close), "{row:?}");
             }
             assert!(part("D").iter().all(|&d| d == 1.0));
         }
