@@ -36,7 +36,8 @@ impl Distributions {
         let Some(batch) = batch else { return };
         let (td, target) = learner.errors();
         let len = batch.slots - batch.burn_in;
-        (self.q.clear(), self.td.clear());
+        self.q.clear();
+        self.td.clear();
         if td.len() == batch.batch * len {
             for (i, (&td, &target)) in td.iter().zip(&target).enumerate() {
                 let at = batch.at(batch.burn_in + i % len.max(1), i / len.max(1));
