@@ -128,7 +128,7 @@ fn weights_from_another_run() {
     assert!(model("a/checkpoints/step-240") == model("b/checkpoints/step-240"));
     // What differs is named, with both values, and no folder is made.
     runs.fails(&begin("c", &["backbone.d_model=16"]), 2, &["backbone.d_model", "8", "16"]);
-    runs.fails(&begin("c", &["backbone.rotate=learned"]), 2, &["backbone.rotate", "off", "learned"]);
+    runs.fails(&begin("c", &["backbone.rotate=off"]), 2, &["backbone.rotate", "off", "learned"]);
     runs.fails(&begin("c", &["env.id=popgym-RepeatPreviousEasy-v0"]), 2, &["action_space", "27", "4"]);
     assert!(!runs.path("c").exists());
     // A kill before the first checkpoint that was asked for does not lose them.
@@ -362,7 +362,7 @@ fn a_signal_during_an_evaluation_is_heard() {
 #[test]
 fn an_edited_config_is_told_with_both_values() {
     let runs = Runs::new();
-    runs.ok(&train("r", &["train.steps=1200"]));
+    runs.ok(&train("r", &["train.steps=1200", "learner.gamma=0.5"]));
     let path = runs.path("r/config.toml");
     let text = std::fs::read_to_string(&path).expect("config.toml");
     let edited = text.replace("gamma = 0.5", "gamma = 0.9");
