@@ -210,8 +210,10 @@ fn envs_list_every_task() {
             "max_steps",
             "hidden",
             "unit_reward",
+            "prompt_rewards",
             "suggested_gamma",
             "suggested_d_conv",
+            "suggested_rotate",
             "doc",
         ] {
             assert!(env.get(key).is_some(), "{key} is missing in {env}");

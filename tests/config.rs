@@ -189,7 +189,7 @@ fn no_numeric_key_takes_nonsense() {
 fn suggestions_are_resolved_and_printed() {
     let mut c = Config::default();
     let mut s = spec(Space::Discrete(4));
-    s.suggested_gamma = Some(0.5);
+    (s.suggested_gamma, s.prompt_rewards) = (Some(0.5), true);
     s.suggested_d_conv = Some(32);
     s.suggested_rotate = true;
     s.unit_reward = 1.0 / 48.0;
@@ -213,18 +213,33 @@ fn suggestions_are_resolved_and_printed() {
 /// Whole episodes of answers: many small updates; of tasks that their actions change: fewer where episodes are long.
 #[test]
 fn the_batch_follows_length_and_kind_of_the_episodes() {
-    let batch = |gamma, steps, sets: &[&str]| {
+    let batch = |prompt, steps, sets: &[&str]| {
         let mut s = spec(Space::Discrete(4));
-        (s.suggested_gamma, s.max_steps) = (gamma, steps);
+        (s.prompt_rewards, s.max_steps) = (prompt, steps);
         let mut c = load(sets).unwrap();
         c.resolve(&s).unwrap();
         c.batch()
     };
-    assert_eq!([51, 100, 101, 831].map(|t| batch(Some(0.0), Some(t), &[])), [2, 2, 1, 1]);
-    assert_eq!([51, 200, 400, 401].map(|t| batch(None, Some(t), &[])), [8, 8, 8, 2]);
-    assert_eq!((batch(None, None, &[]), batch(Some(0.5), None, &[])), (8, 2));
-    assert_eq!(batch(Some(0.5), Some(831), &["replay.layout=window"]), 8);
-    assert_eq!(batch(Some(0.5), Some(831), &["learner.batch=5"]), 5);
+    assert_eq!([51, 100, 101, 831].map(|t| batch(true, Some(t), &[])), [2, 2, 1, 1]);
+    assert_eq!([51, 100, 101, 831].map(|t| batch(false, Some(t), &[])), [8, 8, 1, 1]);
+    assert_eq!((batch(false, None, &[]), batch(true, None, &[])), (8, 2));
+    assert_eq!(batch(true, Some(831), &["replay.layout=window"]), 8);
+    assert_eq!(batch(true, Some(831), &["learner.batch=5"]), 5);
+}
+
+/// The target network acts where rewards may come late and it is an average; it is the saved model then.
+#[test]
+fn the_target_acts_where_rewards_come_late() {
+    let acts = |prompt, sets: &[&str]| {
+        let mut c = load(sets).unwrap();
+        c.resolve(&EnvSpec { prompt_rewards: prompt, ..spec(Space::Discrete(4)) }).unwrap();
+        c.acts_with_target()
+    };
+    assert!(acts(false, &[]) && !acts(true, &[]));
+    assert!(!acts(false, &["learner.target_tau=0", "learner.target_period=100"]));
+    assert!(!acts(false, &["learner.acting=online"]) && acts(true, &["learner.acting=target"]));
+    let soft = load(&["agent.name=rsac", "learner.acting=target"]).unwrap_err().to_string();
+    assert!(soft.contains("learner.acting") && soft.contains("rsac"), "{soft}");
 }
 
 /// A state turns where the task suggests it and can: pairs need an even number, and other bodies have none.

@@ -8,7 +8,7 @@ mod support;
 
 use mamba_rl::device::cuda::{Cuda, CudaConfig};
 use mamba_rl::device::{Cpu, Device, Precision};
-use mamba_rl::learner::{Learner, LearnerState, R2d2, R2d2Config, TargetUpdate, Update};
+use mamba_rl::learner::{ActingWeights, Learner, LearnerState, R2d2, R2d2Config, TargetUpdate, Update};
 use mamba_rl::ops::Backend;
 use mamba_rl::replay::SequenceBatch;
 
@@ -39,6 +39,7 @@ impl Fixed {
             warmup: 10,
             reward_scale: 10.0,
             target: TargetUpdate::Soft(0.02),
+            acting: ActingWeights::Online,
             shards: 1,
             ..setup.learner
         };

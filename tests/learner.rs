@@ -4,7 +4,7 @@ mod support;
 
 use support::cases_acting as cases;
 
-use mamba_rl::learner::{Learner, R2d2Config};
+use mamba_rl::learner::{ActingWeights, Learner, R2d2Config, TargetUpdate};
 use mamba_rl::replay::SequenceBatch;
 use support::rig::{Rig, Setup};
 
@@ -45,6 +45,23 @@ fn no_discount_needs_no_target() {
     let with = |gamma| after_three(R2d2Config { gamma, n_step: 1, lr_backbone: 1e-3, ..base.clone() }, 1.0);
     assert!(with(0.0) == with(1e-30));
     assert!(with(0.0) != with(0.9));
+}
+
+/// The target network acts where it was asked for, and its weights lie between the first and the online ones.
+#[test]
+fn the_weights_that_act() {
+    let base = Setup::task("popgym-RepeatPreviousEasy-v0").learner;
+    let with = |acting| {
+        let target = TargetUpdate::Soft(0.25);
+        after_three(R2d2Config { acting, target, lr_backbone: 1e-3, ..base.clone() }, 1.0)
+    };
+    let [first, online, target] = [
+        after_three(R2d2Config { lr_backbone: 0.0, lr_heads: 0.0, ..base.clone() }, 1.0),
+        with(ActingWeights::Online),
+        with(ActingWeights::Target),
+    ];
+    let moved = |to: &[f32]| first.iter().zip(to).map(|(a, b)| f64::from(b - a).abs()).sum::<f64>();
+    assert!(moved(&target) > 0.1 * moved(&online) && moved(&target) < 0.9 * moved(&online));
 }
 
 macro_rules! tests {

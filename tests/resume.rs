@@ -15,6 +15,7 @@ use cases_run::{
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use safetensors::SafeTensors;
 
 /// A run killed at random moments and resumed each time.
 fn killed(sets: &[&str], kills: usize) {
@@ -47,6 +48,24 @@ fn kills_in_windows() {
 #[test]
 fn kills_in_short_episodes() {
     killed(&[WINDOWS, CART_POLE].concat(), 1);
+}
+
+/// Where the target network acts it is the model, and the online weights lie beside the moments.
+#[test]
+fn the_saved_model_is_what_acts() {
+    let runs = Runs::new();
+    runs.ok(&train("one", &[WINDOWS, CART_POLE].concat()));
+    let step = newest_step(&runs.path("one"));
+    let dir = runs.path(&format!("one/checkpoints/step-{step}"));
+    let bytes = |file: &str| std::fs::read(dir.join(file)).unwrap();
+    let (model, rest) = (bytes("model.safetensors"), bytes("optimizer.safetensors"));
+    let (model, rest) = (SafeTensors::deserialize(&model).unwrap(), SafeTensors::deserialize(&rest).unwrap());
+    assert_eq!(rest.len(), 4 * model.len());
+    for (name, weights) in model.tensors() {
+        let of = |set: &str| rest.tensor(&format!("{set}.{name}")).unwrap().data().to_vec();
+        assert_eq!(weights.data(), of("target"), "{name}");
+    }
+    assert!(model.tensors().iter().any(|(name, w)| w.data() != rest.tensor(&format!("online.{name}")).unwrap().data()));
 }
 
 #[test]

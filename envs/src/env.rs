@@ -37,6 +37,9 @@ pub struct EnvSpec {
     pub hidden: String,
     /// Largest reward of one ordinary step; 1 where none is declared.
     pub unit_reward: f64,
+    /// Does a reward answer the action at once? Then targets of one step, small batches and a higher learning rate suit
+    /// the task.
+    pub prompt_rewards: bool,
     /// Discount that suits the task; none means the agent's own.
     pub suggested_gamma: Option<f64>,
     /// Convolution window that suits the task; none means the agent's own.
@@ -64,6 +67,7 @@ impl EnvSpec {
             max_steps: None,
             hidden: "nothing".to_owned(),
             unit_reward: 1.0,
+            prompt_rewards: false,
             suggested_gamma: None,
             suggested_d_conv: None,
             suggested_rotate: false,

@@ -13,7 +13,7 @@ use crate::backbone::{
 use crate::config::InputSection;
 use crate::device::{Cpu, Device, Kind, View, ViewMut};
 use crate::error::Result;
-use crate::learner::{Learner, R2d2, R2d2Config, TargetUpdate};
+use crate::learner::{ActingWeights, Learner, R2d2, R2d2Config, TargetUpdate};
 use crate::network::{DuelingHead, InputLayout, QNetwork, cut};
 use crate::ops::Backend;
 use crate::ops::reduce::Reduce;
@@ -268,6 +268,7 @@ fn config() -> R2d2Config {
         grad_clip: Some(1.0),
         warmup: 0,
         target: TargetUpdate::Soft(0.005),
+        acting: ActingWeights::Online,
         shards: SHARDS,
     }
 }

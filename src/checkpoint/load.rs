@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::durable;
 use super::state::{self, State, Sum};
 use super::tensors::TensorFile;
-use super::{CONFIG_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
+use super::{CONFIG_FILE, MODEL_FILE, ONLINE, OPTIMIZER_FILE, STATE_FILE};
 use crate::error::{Error, Result};
 use crate::params::ParamLayout;
 
@@ -19,6 +19,8 @@ use crate::params::ParamLayout;
 pub struct OwnedOptimizerState {
     /// Weights of the target network.
     pub target: Vec<f32>,
+    /// Weights of the online network, where the model's are the target's.
+    pub online: Option<Vec<f32>>,
     /// First moments of AdamW.
     pub m: Vec<f32>,
     /// Second moments of AdamW.
@@ -30,7 +32,7 @@ pub struct OwnedOptimizerState {
 pub struct Loaded {
     /// Environment steps when it was written.
     pub step: u64,
-    /// Online weights, `[layout.len()]`.
+    /// The model: weights that act, `[layout.len()]`.
     pub params: Vec<f32>,
     /// Target and moments, where they were saved.
     pub optimizer: Option<OwnedOptimizerState>,
@@ -62,9 +64,12 @@ pub fn load(dir: &Path, layout: &ParamLayout, expect_config: Option<&Value>) -> 
     }
     let params = read_tensors(dir, MODEL_FILE, &state, layout, &[""])?.swap_remove(0);
     let optimizer = if state.files.contains_key(OPTIMIZER_FILE) {
-        let mut sets = read_tensors(dir, OPTIMIZER_FILE, &state, layout, &["target.", "m.", "v."])?.into_iter();
+        let mut file = open_tensors(dir, OPTIMIZER_FILE, &state)?;
+        let two = file.names().iter().any(|n| n.starts_with(ONLINE));
+        let prefixes = ["target.", "m.", "v.", ONLINE];
+        let mut sets = file.read_layout(layout, &prefixes[..if two { 4 } else { 3 }])?.into_iter();
         match (sets.next(), sets.next(), sets.next()) {
-            (Some(target), Some(m), Some(v)) => Some(OwnedOptimizerState { target, m, v }),
+            (Some(target), Some(m), Some(v)) => Some(OwnedOptimizerState { target, m, v, online: sets.next() }),
             _ => None,
         }
     } else {
@@ -196,7 +201,11 @@ fn read_tensors(
     layout: &ParamLayout,
     prefixes: &[&str],
 ) -> Result<Vec<Vec<f32>>> {
+    open_tensors(dir, name, state)?.read_layout(layout, prefixes)
+}
+
+fn open_tensors(dir: &Path, name: &str, state: &State) -> Result<TensorFile<Cursor<Vec<u8>>>> {
     let bytes = read_checked(dir, name, state)?;
     let len = bytes.len() as u64;
-    TensorFile::open(&dir.join(name), Cursor::new(bytes), len)?.read_layout(layout, prefixes)
+    TensorFile::open(&dir.join(name), Cursor::new(bytes), len)
 }

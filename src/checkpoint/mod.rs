@@ -4,9 +4,9 @@
 //! RUN/checkpoints/
 //!   best.json                  {"step": N}, the best one, kept besides the newest K
 //!   step-N/
-//!     model.safetensors        online weights under their layout names, F32 (readable by `transformers`)
+//!     model.safetensors        weights that act under their layout names, F32 (readable by `transformers`)
 //!     config.json              what the network is
-//!     optimizer.safetensors    target.*, m.*, v.* under the same names
+//!     optimizer.safetensors    target.*, m.*, v.* under the same names; online.* where the target network acts
 //!     replay-*                 append-only segments, hard-linked between checkpoints
 //!     state.json               counters, RNG streams, size and CRC-32 of every file above, its own CRC-32
 //! ```
@@ -63,10 +63,13 @@ use crate::params::ParamLayout;
 /// The folder format that this version writes, and the newest it reads.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// Weights of the online network.
+/// The model: weights that act.
 pub const MODEL_FILE: &str = "model.safetensors";
 /// Description of the network.
 pub const CONFIG_FILE: &str = "config.json";
+/// Names of the online network's weights begin so where the target network acts.
+const ONLINE: &str = "online.";
+
 /// Target network and AdamW moments.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 /// Counters and checksums; its presence makes a checkpoint complete.
@@ -103,6 +106,8 @@ pub trait ReplayStore {
 pub struct OptimizerState<'a> {
     /// Weights of the target network.
     pub target: &'a [f32],
+    /// Weights of the online network, where the target's are the model's.
+    pub online: Option<&'a [f32]>,
     /// First moments of AdamW.
     pub m: &'a [f32],
     /// Second moments of AdamW.
@@ -115,7 +120,7 @@ pub struct SaveRequest<'a> {
     pub step: u64,
     /// Names and shapes of the weights.
     pub layout: &'a ParamLayout,
-    /// Online weights, `[layout.len()]`.
+    /// The model: weights that act, `[layout.len()]`.
     pub params: &'a [f32],
     /// Target and moments; `None` for a network without a learner.
     pub optimizer: Option<OptimizerState<'a>>,

@@ -185,7 +185,8 @@ impl Checkpoints {
         config.push('\n');
         files.push(staging.write(CONFIG_FILE, config.as_bytes())?);
         if let Some(o) = r.optimizer {
-            let sets = [("target.", o.target), ("m.", o.m), ("v.", o.v)];
+            let online = o.online.map(|online| (super::ONLINE, online));
+            let sets: Vec<_> = [("target.", o.target), ("m.", o.m), ("v.", o.v)].into_iter().chain(online).collect();
             let bytes = tensors::encode(&dir.join(OPTIMIZER_FILE), r.layout, &sets)?;
             files.push(staging.write(OPTIMIZER_FILE, &bytes)?);
         }
@@ -350,8 +351,13 @@ fn step_of(name: &str) -> Option<u64> {
 
 fn check_lengths(r: &SaveRequest<'_>) -> Result<()> {
     let o = r.optimizer;
-    let buffers =
-        [("params", Some(r.params)), ("target", o.map(|o| o.target)), ("m", o.map(|o| o.m)), ("v", o.map(|o| o.v))];
+    let buffers = [
+        ("params", Some(r.params)),
+        ("target", o.map(|o| o.target)),
+        ("online", o.and_then(|o| o.online)),
+        ("m", o.map(|o| o.m)),
+        ("v", o.map(|o| o.v)),
+    ];
     let want = r.layout.len();
     for (arg, buffer) in buffers {
         if let Some(got) = buffer.map(<[f32]>::len).filter(|&got| got != want) {

@@ -58,6 +58,7 @@ fn to_json(s: &EnvSpec) -> Value {
         "max_steps": s.max_steps,
         "hidden": s.hidden,
         "unit_reward": s.unit_reward,
+        "prompt_rewards": s.prompt_rewards,
         "suggested_gamma": s.suggested_gamma,
         "suggested_d_conv": s.suggested_d_conv,
         "suggested_rotate": s.suggested_rotate,

@@ -92,6 +92,10 @@ pub struct Record {
     /// Least and largest return that the task can give; None where it is not bounded.
     #[serde(default)]
     pub return_range: Option<(f64, f64)>,
+    /// `learner/delta_q`, mean of the second half of its rows: how far Q from a stored state is from Q of the whole
+    /// episode; None where the run kept no windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta_q: Option<f64>,
     /// Why the run ended.
     pub stopped: Stopped,
     /// Version of the program.
@@ -125,7 +129,7 @@ impl Record {
     /// # Errors
     /// `Io` and `Checkpoint` naming the file that cannot be read.
     pub fn of_run(dir: &Path, r: RunResult, asked: &Asked<'_>) -> Result<Record> {
-        let curve = curve(dir)?;
+        let (curve, delta_q) = logged(dir)?;
         let target = asked.target;
         let reached = |r: &Option<f64>| target.zip(*r).is_some_and(|(t, r)| r >= t);
         let (low, high) = asked.return_range;
@@ -152,6 +156,7 @@ impl Record {
             reached_at: curve.returns.iter().position(reached).map(|i| curve.steps[i]),
             mmer: r.train_mmer,
             return_range: (low.is_finite() && high.is_finite()).then_some((low, high)),
+            delta_q,
             stopped: r.stopped,
             version: r.version,
             curve,
@@ -165,11 +170,12 @@ impl Record {
     }
 }
 
-/// The evaluations in a run's `metrics.jsonl`; a row that a killed writer left torn can only be the last.
-fn curve(dir: &Path) -> Result<Curve> {
+/// The evaluations in a run's `metrics.jsonl`, and its `learner/delta_q`; a row that a killed writer left torn can only be
+/// the last.
+fn logged(dir: &Path) -> Result<(Curve, Option<f64>)> {
     let path = dir.join("metrics.jsonl");
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, e))?;
-    let mut curve = Curve::default();
+    let (mut curve, mut delta_q) = (Curve::default(), Vec::new());
     for line in text.split_inclusive('\n') {
         let row: Value = match serde_json::from_str(line) {
             Ok(row) => row,
@@ -180,8 +186,11 @@ fn curve(dir: &Path) -> Result<Curve> {
             curve.steps.push(step);
             curve.returns.push(mean.as_f64().map(|r| (r * 1e6).round() / 1e6));
         }
+        delta_q.extend(row.get("learner/delta_q").and_then(Value::as_f64));
     }
-    Ok(curve)
+    let late = &delta_q[delta_q.len() / 2..];
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    Ok((curve, (!late.is_empty()).then_some(mean)))
 }
 
 /// Keys that change how a run is carried out and watched, not what it comes to; and the seed, which the line has anyway.
@@ -230,7 +239,9 @@ fn flatten(path: &str, value: &Value, out: &mut Settings) {
 /// As [`settings`].
 pub fn difference(saved: &Settings, now: &Settings) -> Result<Option<(String, String, String)>> {
     let show = |v: Option<&Value>| v.map_or_else(|| "not set".to_owned(), Value::to_string);
-    let default = settings(&Config::default())?;
+    // what a key meant before it was there: its section's default, whatever a preset says of it today
+    let sections = Config { backbone: Default::default(), learner: Default::default(), ..Config::default() };
+    let default = settings(&sections)?;
     for key in saved.keys().filter(|k| now.contains_key(*k) || k.starts_with("env.args.")).chain(now.keys()) {
         let (old, new) = (saved.get(key).or_else(|| default.get(key)), now.get(key));
         if old != new {
@@ -403,6 +414,15 @@ mod tests {
         (b.learner.double_q, b.train.stop_return) = (false, None);
         let found = difference(&old, &settings(&b).unwrap()).unwrap();
         assert_eq!(found, Some(("learner.double_q".into(), "true".into(), "false".into())));
+        // and one that a preset has set since: what its section means without it
+        a.learner.acting = mamba_rl::config::ActingKind::Online;
+        b = a.clone();
+        b.learner.acting = mamba_rl::config::ActingKind::Target;
+        old = settings(&a).unwrap();
+        old.remove("learner.acting");
+        assert_eq!(difference(&old, &settings(&a).unwrap()).unwrap(), None);
+        let found = difference(&old, &settings(&b).unwrap()).unwrap();
+        assert_eq!(found, Some(("learner.acting".into(), "\"online\"".into(), "\"target\"".into())));
         b = a.clone();
         a.env.args.insert("length".into(), 3.into());
         b.env.args.insert("width".into(), 3.into());

@@ -120,6 +120,7 @@ pub(super) const KEYS: &[Key] = &[
     key("learner", "atoms", Int(2, 65_536)),
     key("learner", "atom_min", Num(-1e5, 1e5)),
     key("learner", "atom_max", Num(-1e5, 1e5)),
+    key("learner", "acting", OneOf(&["online", "target", "suggested"])),
     key("learner", "target_tau", Num(0.0, 1.0)),
     key("learner", "target_period", Int(0, MAX)),
     key("learner", "reward_scale", AboveOr(0.0, 1e9, "unit")),

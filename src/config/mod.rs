@@ -247,23 +247,35 @@ pub enum CriticKind {
     C51,
 }
 
+/// Which network of `r2d2` acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActingKind {
+    /// The one that the gradient moves.
+    Online,
+    /// The target network.
+    Target,
+    /// `target` where the target is soft and the task's rewards come late, else `online`.
+    Suggested,
+}
+
 /// `[learner]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerSection {
     /// Discount in [0, 1], or `suggested` (0.99 where the task suggests none). Default `suggested`.
     pub gamma: Suggested<f64>,
-    /// Rewards per return, or `suggested`: 1 where the task suggests a discount, 5 elsewhere. Default `suggested`.
+    /// Rewards per return, or `suggested`: 1 where rewards are prompt, 5 elsewhere. Default `suggested`.
     pub n_step: Suggested<usize>,
-    /// Sequences per update, or `suggested`. Where episodes are kept whole: 1 or, up to 100 steps, 2 if the task suggests a
-    /// discount, else 2 beyond 400 steps; 8 elsewhere. Default `suggested` (updates count, not frames).
+    /// Sequences per update, or `suggested`. Where `r2d2` keeps episodes whole: 1 beyond 100 steps, 2 up to 100 if rewards
+    /// are prompt; 8 elsewhere. Default `suggested` (updates count, not frames).
     pub batch: Suggested<usize>,
     /// Steps replayed before learning to warm up the state, layout `window`. Default 40 (R2D2).
     pub burn_in: usize,
     /// Learnt steps of a window. Default 80 (R2D2).
     pub length: usize,
-    /// Learning rate of encoder and backbone, or `suggested`: 3e-3 where the task suggests a discount (measured on
-    /// RepeatPrevious, RepeatFirst, CountRecall), 1e-3 elsewhere. Default `suggested`.
+    /// Learning rate of encoder and backbone, or `suggested`: 3e-3 where rewards are prompt (measured on RepeatPrevious,
+    /// RepeatFirst, CountRecall), 1e-3 elsewhere. Default `suggested`.
     pub lr_backbone: Suggested<f64>,
     /// Learning rate of the heads. Default 1e-3.
     pub lr_heads: f64,
@@ -287,6 +299,9 @@ pub struct LearnerSection {
     pub atom_min: f64,
     /// Highest atom. Default 10 (C51).
     pub atom_max: f64,
+    /// Which network acts, is evaluated and is the saved model: `online`, `target` or `suggested` (`target` where the target
+    /// is soft and the task's rewards come late, else `online`). Default of preset `popgym`: `suggested`; of others: `online`.
+    pub acting: ActingKind,
     /// Soft target update per update; 0: off. Default 0.005.
     pub target_tau: f64,
     /// Updates between hard target copies; 0: off. Default 0. Only one of the two may be set.

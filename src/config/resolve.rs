@@ -2,7 +2,7 @@
 
 use mamba_rl_envs::{EnvArgs, EnvSpec, Space};
 
-use super::{Auto, Config, ReplayLayout, RewardScale, RotateKind, Suggested};
+use super::{ActingKind, Auto, Config, ReplayLayout, RewardScale, RotateKind, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -86,35 +86,41 @@ impl Config {
 
     fn resolve_learner(&mut self, spec: &EnvSpec, lines: &mut Vec<String>) {
         let whole = self.replay.layout == ReplayLayout::Episode;
-        let longer = |than: usize| whole && spec.max_steps.is_some_and(|t| t > than);
-        let suggests = spec.suggested_gamma.is_some();
+        let longer = spec.max_steps.is_some_and(|t| t > 100);
+        let prompt = spec.prompt_rewards;
         let soft = self.agent.name == "rsac";
         let l = &mut self.learner;
         if matches!(l.gamma, Suggested::Word(_)) {
             let value = spec.suggested_gamma.unwrap_or(GAMMA);
             l.gamma = Suggested::Value(value);
-            lines.push(format!("gamma {value} ({})", origin(suggests)));
+            lines.push(format!("gamma {value} ({})", origin(spec.suggested_gamma.is_some())));
         }
-        let why = if suggests { "as the task suggests a discount" } else { "as the task suggests no discount" };
+        let why = if prompt { "the task's rewards are prompt" } else { "default: the task's rewards may come late" };
         if matches!(l.n_step, Suggested::Word(_)) {
-            let value = if suggests || soft { 1 } else { 5 }.min(l.length);
+            let value = if prompt || soft { 1 } else { 5 }.min(l.length);
             l.n_step = Suggested::Value(value);
             lines.push(format!("n_step {value} ({})", if soft { "agent rsac" } else { why }));
         }
         if matches!(l.lr_backbone, Suggested::Word(_)) {
-            let value = if suggests { 3e-3 } else { 1e-3 };
+            let value = if prompt { 3e-3 } else { 1e-3 };
             l.lr_backbone = Suggested::Value(value);
             lines.push(format!("lr_backbone {value} ({why})"));
         }
         if matches!(l.batch, Suggested::Word(_)) {
-            let (value, why) = match (whole && suggests, longer(100), longer(400)) {
-                (true, true, _) => (1, "whole episodes of more than 100 steps, answers that change nothing"),
-                (true, false, _) => (2, "whole episodes, answers that change nothing"),
-                (false, _, true) => (2, "whole episodes of more than 400 steps"),
-                (false, ..) => (8, "default"),
+            let (value, why) = match (whole && !soft, longer, prompt) {
+                (true, true, _) => (1, "whole episodes of more than 100 steps"),
+                (true, false, true) => (2, "whole episodes, prompt rewards"),
+                _ => (8, "default"),
             };
             l.batch = Suggested::Value(value);
             lines.push(format!("batch {value} ({why})"));
+        }
+        if l.acting == ActingKind::Suggested {
+            let target = !prompt && !soft && l.target_tau > 0.0;
+            l.acting = if target { ActingKind::Target } else { ActingKind::Online };
+            if target {
+                lines.push(format!("acting target ({why})"));
+            }
         }
         if let RewardScale::Word(_) = l.reward_scale {
             let value = 1.0 / spec.unit_reward;
@@ -132,6 +138,11 @@ impl Config {
             Auto::Value(h) => h,
             Auto::Word(_) => -(components as f64),
         }
+    }
+
+    /// Does the target network act? Not by a suggestion that no task has answered yet.
+    pub fn acts_with_target(&self) -> bool {
+        self.learner.acting == ActingKind::Target && self.agent.name != "rsac"
     }
 
     /// γ; the default 0.99 before [`Config::resolve`].

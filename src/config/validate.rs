@@ -1,7 +1,7 @@
 //! Refuses a config that cannot be meant: each value by its range, then the pairs that contradict each other.
 //! Every message names the keys involved, what was found and what was expected.
 
-use super::{Config, CriticKind, ReplayLayout, Suggested};
+use super::{ActingKind, Config, CriticKind, ReplayLayout, Suggested};
 use crate::device::Choice;
 use crate::error::{Error, Result};
 
@@ -66,6 +66,11 @@ impl Config {
             let problem = "predicts a distribution, but the critics of `agent.name` \"rsac\" predict expected returns; expected \
                            \"expected\"";
             return Err(Error::config("learner.critic", problem));
+        }
+        if l.acting == ActingKind::Target && self.agent.name == "rsac" {
+            let problem = "is \"target\", but the target network of `agent.name` \"rsac\" has no policy; expected \"online\" or \
+                           \"suggested\"";
+            return Err(Error::config("learner.acting", problem));
         }
         let bootstraps = !matches!(l.gamma, Suggested::Value(0.0));
         if l.target_tau == 0.0 && l.target_period == 0 && bootstraps {

@@ -20,7 +20,7 @@ pub use loss_scale::LossScale;
 pub use parallel::Parallel;
 pub use r2d2::{R2d2, R2d2Config};
 pub use rsac::{Rsac, RsacConfig};
-pub use target_network::TargetUpdate;
+pub use target_network::{ActingWeights, TargetUpdate};
 
 use crate::device::ViewMut;
 use crate::error::Result;
@@ -127,7 +127,8 @@ pub trait Learner: Send {
     fn skipped(&self) -> u64;
     /// Names and places of the parameters.
     fn layout(&self) -> &ParamLayout;
-    /// Online weights on the host, `[parameters]`.
+    /// The weights that act, `[parameters]`, on the host: the online ones unless the learner was made with
+    /// [`ActingWeights::Target`].
     ///
     /// # Errors
     /// Device errors.

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::rows::{Reading, learnt_steps};
 use super::shards::Shard;
-use super::target_network::{self, TargetUpdate};
+use super::target_network::{self, ActingWeights, TargetUpdate};
 use super::td::{ShardQ, TdConfig};
 use super::td_distribution::ShardNumbers;
 use super::{Learner, LearnerState, LossScale, Update, burn_in};
@@ -64,6 +64,8 @@ pub struct R2d2Config {
     pub warmup: u64,
     /// How the target follows.
     pub target: TargetUpdate,
+    /// Which network acts.
+    pub acting: ActingWeights,
     /// Pieces of a batch.
     pub shards: usize,
 }
@@ -495,7 +497,11 @@ impl<D: Backend> Learner for R2d2<D> {
 
     fn weights(&self, out: &mut Vec<f32>) -> Result<()> {
         out.resize(self.net.layout().len(), 0.0);
-        self.dev.download(View::new(&self.online.flat, 0, out.len()), out)
+        let from = match self.config.acting {
+            ActingWeights::Online => &self.online,
+            ActingWeights::Target => &self.target,
+        };
+        self.dev.download(View::new(&from.flat, 0, out.len()), out)
     }
 
     fn save(&self) -> Result<LearnerState> {

@@ -15,6 +15,17 @@ pub enum TargetUpdate {
     Hard(u64),
 }
 
+/// Which weights act, are evaluated and are saved as the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ActingWeights {
+    /// Those that the gradient moves.
+    #[default]
+    Online,
+    /// The target network's: with a soft target an average over the last 1 / τ updates, whose policy wavers less where
+    /// small differences between actions decide (Schwarzer et al., 2023, act so).
+    Target,
+}
+
 /// L8  after update number `update` (from 1).
 pub(super) fn follow<D: Backend>(
     dev: &D,

@@ -15,7 +15,7 @@ use crate::config::{Config, ExplorationKind, InitialStateKind, Loss, ReplayLayou
 use crate::device::cuda::{Cuda, CudaConfig, default_cache};
 use crate::device::{Choice, Cpu, Simd};
 use crate::error::{Error, Result};
-use crate::learner::{Learner, R2d2, R2d2Config, Rsac, RsacConfig, TargetUpdate};
+use crate::learner::{ActingWeights, Learner, R2d2, R2d2Config, Rsac, RsacConfig, TargetUpdate};
 use crate::network::{Description, cut};
 use crate::ops::Backend;
 use crate::replay::{ActionKind, InitialState, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceReplay, StateDtype};
@@ -157,6 +157,7 @@ pub(super) fn learner_config(config: &Config) -> R2d2Config {
         } else {
             TargetUpdate::Soft(l.target_tau as f32)
         },
+        acting: if config.acts_with_target() { ActingWeights::Target } else { ActingWeights::Online },
         shards: config.train.shards,
     }
 }

@@ -390,6 +390,7 @@ impl<'a> Run<'a> {
         let (actor, floats) = p.actor.save()?;
         let floats: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         let full = self.config.checkpoint.replay == CheckpointReplay::Full;
+        let target_acts = self.config.acts_with_target();
         let mut stored = lock(&p.replay);
         let snapshot = Snapshot {
             config: serde_json::to_value(self.config).unwrap_or_default(),
@@ -409,8 +410,13 @@ impl<'a> Run<'a> {
         let request = SaveRequest {
             step: self.progress.steps,
             layout: p.learner.layout(),
-            params: &state.params,
-            optimizer: Some(OptimizerState { target: &state.target, m: &state.m, v: &state.v }),
+            params: if target_acts { &state.target } else { &state.params },
+            optimizer: Some(OptimizerState {
+                target: &state.target,
+                online: target_acts.then_some(&*state.params),
+                m: &state.m,
+                v: &state.v,
+            }),
             blobs: &[(ACTOR_FILE, &floats)],
             config: &p.description.to_json(),
             state: &snapshot,
@@ -529,7 +535,7 @@ fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Res
         found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
     let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
     parts.learner.restore(&LearnerState {
-        params: found.params,
+        params: optimizer.online.unwrap_or(found.params),
         target: optimizer.target,
         m: optimizer.m,
         v: optimizer.v,

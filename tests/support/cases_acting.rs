@@ -218,7 +218,7 @@ pub fn sh_7_nothing_moves_the_acting_state() {
             step: 90,
             layout: &layout,
             params: &learnt.params,
-            optimizer: Some(OptimizerState { target: &learnt.target, m: &learnt.m, v: &learnt.v }),
+            optimizer: Some(OptimizerState { target: &learnt.target, online: None, m: &learnt.m, v: &learnt.v }),
             blobs: &[],
             config: &busy.description.to_json(),
             state: &serde_json::Value::Null,

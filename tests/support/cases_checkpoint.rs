@@ -113,7 +113,7 @@ pub fn save(
         step,
         layout,
         params: &params,
-        optimizer: Some(OptimizerState { target: &target, m: &m, v: &v }),
+        optimizer: Some(OptimizerState { target: &target, online: None, m: &m, v: &v }),
         config: &config,
         state: &state,
         blobs: &[("actor.bin", &step.to_le_bytes())],

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use mamba_rl::backbone::{self, BackboneConfig, Parts, SeqShape, Sequence};
 use mamba_rl::config::InputSection;
 use mamba_rl::device::{Cpu, Kind, View};
-use mamba_rl::learner::{Learner, R2d2, R2d2Config, TargetUpdate};
+use mamba_rl::learner::{ActingWeights, Learner, R2d2, R2d2Config, TargetUpdate};
 use mamba_rl::network::{DuelingHead, InputLayout, QNetwork};
 use mamba_rl::ops::Backend;
 use mamba_rl::params::{Group, Params};
@@ -152,6 +152,7 @@ pub fn through_the_learner<D: Backend>(case: &Case, dev: D) {
         grad_clip: Some(number("max_norm")),
         warmup: 0,
         target: TargetUpdate::Hard(1_000),
+        acting: ActingWeights::Online,
         shards: 2,
     };
     let narrow = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use mamba_rl::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use mamba_rl::backbone::state_len;
 use mamba_rl::config::{BackboneSection, InputSection, NetworkSection, RotateKind, Suggested};
 use mamba_rl::device::Cpu;
-use mamba_rl::learner::{R2d2, R2d2Config, TargetUpdate};
+use mamba_rl::learner::{ActingWeights, R2d2, R2d2Config, TargetUpdate};
 use mamba_rl::network::{CriticDescription, Description};
 use mamba_rl::params::ParamLayout;
 use mamba_rl::replay::{ActionKind, Layout, ObsKind, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay};
@@ -75,6 +75,7 @@ impl Setup {
                 grad_clip: None,
                 warmup: 0,
                 target: TargetUpdate::Soft(0.005),
+                acting: ActingWeights::Online,
                 shards: 2,
             },
             backbone: BackboneSection {

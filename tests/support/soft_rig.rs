@@ -6,7 +6,7 @@ use mamba_rl::actor::{Actor, ActorConfig, Exploration, TraceConfig};
 use mamba_rl::backbone::state_len;
 use mamba_rl::config::{BackboneSection, InputSection, NetworkSection, Suggested};
 use mamba_rl::device::Cpu;
-use mamba_rl::learner::{R2d2Config, Rsac, RsacConfig, TargetUpdate};
+use mamba_rl::learner::{ActingWeights, R2d2Config, Rsac, RsacConfig, TargetUpdate};
 use mamba_rl::network::Description;
 use mamba_rl::replay::{ActionKind, ObsKind, ReplayConfig, ReplaySpec, SequenceBatch, SequenceReplay};
 use mamba_rl::value::td_error::Loss;
@@ -54,6 +54,7 @@ impl SoftSetup {
                     grad_clip: None,
                     warmup: 0,
                     target: TargetUpdate::Soft(0.005),
+                    acting: ActingWeights::Online,
                     shards: 2,
                 },
                 lr_temperature: 0.0,

@@ -45,6 +45,7 @@ impl Autoencode {
             max_steps: Some(2 * n - 1),
             hidden: "the suits shown in the watch phase".to_owned(),
             unit_reward: 1.0 / n as f64,
+            prompt_rewards: true,
             suggested_gamma: RECALL_GAMMA,
             suggested_rotate: true,
             doc: "Watch the suits of a deck, then recite them backwards.".to_owned(),

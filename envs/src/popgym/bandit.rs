@@ -39,6 +39,9 @@ impl MultiarmedBandit {
             max_steps: Some(limit),
             hidden: "the arms' win probabilities".to_owned(),
             unit_reward: 1.0 / limit as f64,
+            prompt_rewards: true,
+            // far enough to try arms, near enough to learn soon
+            suggested_gamma: Some(0.9),
             doc: "Find and pull the best arm.".to_owned(),
             ..spec("MultiarmedBandit", level, legacy, Space::Discrete(2), Space::Discrete(arms))
         };

@@ -46,6 +46,7 @@ impl CountRecall {
             max_steps: Some(n - 1),
             hidden: "how often each symbol has been shown".to_owned(),
             unit_reward: unit,
+            prompt_rewards: true,
             suggested_gamma: RECALL_GAMMA,
             suggested_rotate: true,
             doc: "Say how often the queried symbol has been shown so far.".to_owned(),

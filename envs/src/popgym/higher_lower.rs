@@ -40,6 +40,7 @@ impl HigherLower {
             max_steps: Some(n - 1),
             hidden: "the cards already gone and those to come".to_owned(),
             unit_reward: 1.0 / n as f64,
+            prompt_rewards: true,
             suggested_gamma: ANSWER_GAMMA,
             doc: "Guess whether the next card is higher or lower.".to_owned(),
             ..spec("HigherLower", level, legacy, Space::Discrete(13), Space::Discrete(2))

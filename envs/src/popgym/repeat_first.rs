@@ -40,6 +40,7 @@ impl RepeatFirst {
             max_steps: Some(52 * packs - 1),
             hidden: "the suit of the first card, shown once".to_owned(),
             unit_reward: unit,
+            prompt_rewards: true,
             suggested_gamma: ANSWER_GAMMA,
             doc: "Name the suit of the first card, at every step.".to_owned(),
             ..spec("RepeatFirst", level, legacy, Space::Discrete(4), Space::Discrete(4))

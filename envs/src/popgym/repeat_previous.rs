@@ -43,6 +43,7 @@ impl RepeatPrevious {
             max_steps: Some(n - 1),
             hidden: "the suits of earlier cards and of those to come".to_owned(),
             unit_reward: unit,
+            prompt_rewards: true,
             suggested_gamma: ANSWER_GAMMA,
             suggested_rotate: true,
             doc: format!("Name the suit of the card shown {} steps ago.", k - 1),

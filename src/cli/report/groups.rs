@@ -91,6 +91,11 @@ impl Cell<'_> {
         Spread::of(self.runs.iter().map(|r| r.mmer))
     }
 
+    /// How far Q from stored states was from Q of whole episodes; None where a run kept no windows.
+    pub fn delta_q(&self) -> Option<Spread> {
+        Spread::of(self.runs.iter().map(|r| r.delta_q))
+    }
+
     /// Steps to the target; None where there is none, or where seeds differ in it.
     pub fn reached(&self) -> Option<Reached> {
         let target = self.runs.first()?.target?;
