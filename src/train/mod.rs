@@ -7,6 +7,7 @@ mod evaluation;
 mod folder;
 mod lock;
 mod metrics;
+mod restore;
 mod result;
 mod setup;
 mod snapshot;

@@ -11,15 +11,15 @@ use super::clock::Clock;
 use super::distributions::{Distributions, describe};
 use super::evaluation::{Play, evaluate_until};
 use super::lock::RunLock;
+use super::restore::{newest, or_older, restore};
 use super::result::{RunResult, Stopped};
-use super::setup::{Parts, initial_weights, lock, make_env, replay_config};
+use super::setup::{Parts, initial_weights, lock, make_env};
 use super::snapshot::{Progress, Snapshot};
 use super::{RunOptions, Stream};
 use crate::checkpoint::{self, Checkpoints, FileInfo, OptimizerState, ReplayStore, SaveRequest};
 use crate::config::{CheckpointReplay, Config};
 use crate::device::Cpu;
 use crate::error::{Error, Result};
-use crate::learner::LearnerState;
 use crate::logger::console::{Console, ConsoleOptions, say};
 use crate::logger::{Logger, LoggerOptions};
 use crate::network::Policy;
@@ -27,7 +27,7 @@ use crate::params::Params;
 use crate::replay::{SequenceBatch, SequenceReplay};
 
 /// Recurrent states of the copies, and what the actor remembers of their episodes: f32, little-endian.
-const ACTOR_FILE: &str = "actor.bin";
+pub(super) const ACTOR_FILE: &str = "actor.bin";
 
 /// Trains until `train.steps`, `train.stop_return` or a stop request, and writes `result.json`.
 ///
@@ -480,35 +480,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The newest complete checkpoint, with a warning where a newer one is damaged.
-fn newest(run_dir: &std::path::Path) -> Result<Option<std::path::PathBuf>> {
-    let mut damaged = Vec::new();
-    for found in Checkpoints::list(run_dir)? {
-        match found.problem {
-            None => {
-                for problem in damaged {
-                    say(&format!("warning: {problem}; going on from {}", found.path.display()));
-                }
-                return Ok(Some(found.path));
-            }
-            Some(problem) => damaged.push(problem),
-        }
-    }
-    Ok(None)
-}
-
-/// An error of loading `dir`, with the way out if there is an older checkpoint.
-fn or_older(dir: &std::path::Path, e: Error) -> Error {
-    let (Error::Checkpoint { path, problem }, Some(run_dir)) = (&e, dir.parent().and_then(std::path::Path::parent))
-    else {
-        return e;
-    };
-    let older = Checkpoints::list(run_dir).unwrap_or_default();
-    let Some(older) = older.iter().find(|l| l.problem.is_none() && l.path != dir) else { return e };
-    let way = format!("to go on from {}, delete {}", older.path.display(), dir.display());
-    Error::checkpoint(path, format!("{problem}; {way}"))
-}
-
 /// First observations of all copies.
 fn begin(parts: &mut Parts) -> Result<()> {
     let first = parts.envs.reset()?;
@@ -518,78 +489,6 @@ fn begin(parts: &mut Parts) -> Result<()> {
 /// Do actors run beside the learner?
 fn is_async(config: &Config) -> bool {
     config.train.mode == "async"
-}
-
-/// Puts a loaded checkpoint into freshly made parts.
-fn restore(config: &Config, parts: &mut Parts, found: checkpoint::Loaded) -> Result<Snapshot> {
-    let bad = |problem: String| Error::checkpoint(&found.dir, problem);
-    let snapshot: Snapshot =
-        serde_json::from_value(found.state.clone()).map_err(|e| bad(format!("state.json: {e}")))?;
-    let saved: Config =
-        serde_json::from_value(snapshot.config.clone()).map_err(|e| bad(format!("state.json, config: {e}")))?;
-    if let Some(d) = Config::resume_difference(&saved, config)? {
-        let problem = format!("is {}, but the run was saved with {}; a resumed run keeps its settings", d.now, d.saved);
-        return Err(Error::config(d.key, problem));
-    }
-    let optimizer =
-        found.optimizer.ok_or_else(|| bad("has no optimizer.safetensors: it can be evaluated, not resumed".into()))?;
-    let floats = read_floats(&found.dir.join(ACTOR_FILE))?;
-    parts.learner.restore(&LearnerState {
-        params: optimizer.online.unwrap_or(found.params),
-        target: optimizer.target,
-        m: optimizer.m,
-        v: optimizer.v,
-        updates: snapshot.updates,
-        skipped: snapshot.skipped,
-        loss_scale: snapshot.loss_scale,
-    })?;
-    parts.actor.restore(&snapshot.actor, &floats)?;
-    if snapshot.replay_saved {
-        let mut replay = lock(&parts.replay);
-        *replay = SequenceReplay::load(replay.spec().clone(), replay_config(config), &found.dir)?;
-    }
-    let lost = parts.envs.restore(&snapshot.envs)?;
-    if !lost.is_empty() {
-        say(&format!(
-            "warning: environment copies {lost:?} did not repeat their episode; they start a new one and the run is no longer exact"
-        ));
-    }
-    resume_lanes(parts, &lost, snapshot.replay_saved)?;
-    let mut snapshot = snapshot;
-    if !snapshot.replay_saved && snapshot.progress.steps > 0 {
-        eprintln!(
-            "warning: {} holds no replay (checkpoint.replay = none): it starts empty, and updates wait until it holds a batch",
-            found.dir.display()
-        );
-        (snapshot.progress.refilling, snapshot.progress.learning) = (true, false);
-    }
-    Ok(snapshot)
-}
-
-/// Copies whose running episode is not in the replay store their next one; a copy that did not repeat is at a first
-/// observation already.
-fn resume_lanes(parts: &mut Parts, lost: &[usize], saved: bool) -> Result<()> {
-    let len = parts.spec.observation_space.flat_len();
-    let batch = parts.envs.last();
-    let n = batch.legal.as_ref().map_or(0, |l| l.len() / batch.is_first.len());
-    for i in 0..batch.is_first.len() {
-        if !saved {
-            parts.actor.skip_episode(i);
-        }
-        if lost.contains(&i) {
-            lock(&parts.replay).abandon(i);
-            parts.actor.start_over(i);
-            let legal = batch.legal.as_ref().map(|l| &l[i * n..(i + 1) * n]);
-            let carried = parts.actor.carries(batch.episode_number[i]);
-            lock(&parts.replay).begin_with(i, crate::actor::obs_slice(batch.obs.row(i, len)), legal, carried)?;
-        }
-    }
-    Ok(())
-}
-
-fn read_floats(path: &std::path::Path) -> Result<Vec<f32>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("reading", path, e))?;
-    Ok(bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect())
 }
 
 impl ReplayStore for SequenceReplay {
