@@ -220,24 +220,24 @@ fn the_batch_follows_length_and_kind_of_the_episodes() {
         c.resolve(&s).unwrap();
         c.batch()
     };
-    assert_eq!([51, 100, 101, 831].map(|t| batch(true, Some(t), &[])), [2, 2, 1, 1]);
+    assert_eq!([51, 100, 101, 831].map(|t| batch(true, Some(t), &[])), [1; 4]);
     assert_eq!([51, 100, 101, 831].map(|t| batch(false, Some(t), &[])), [8, 8, 1, 1]);
-    assert_eq!((batch(false, None, &[]), batch(true, None, &[])), (8, 2));
+    assert_eq!((batch(false, None, &[]), batch(true, None, &[])), (8, 1));
     assert_eq!(batch(true, Some(831), &["replay.layout=window"]), 8);
     assert_eq!(batch(true, Some(831), &["learner.batch=5"]), 5);
 }
 
-/// The target network acts where rewards may come late and it is an average; it is the saved model then.
+/// The target network acts where it is an average.
 #[test]
-fn the_target_acts_where_rewards_come_late() {
-    let acts = |prompt, sets: &[&str]| {
+fn a_soft_target_acts() {
+    let acts = |sets: &[&str]| {
         let mut c = load(sets).unwrap();
-        c.resolve(&EnvSpec { prompt_rewards: prompt, ..spec(Space::Discrete(4)) }).unwrap();
+        c.resolve(&spec(Space::Discrete(4))).unwrap();
         c.acts_with_target()
     };
-    assert!(acts(false, &[]) && !acts(true, &[]));
-    assert!(!acts(false, &["learner.target_tau=0", "learner.target_period=100"]));
-    assert!(!acts(false, &["learner.acting=online"]) && acts(true, &["learner.acting=target"]));
+    let hard = ["learner.target_tau=0", "learner.target_period=100"];
+    assert!(acts(&[]) && !acts(&hard) && !acts(&["learner.acting=online"]));
+    assert!(acts(&[&hard[..], &["learner.acting=target"]].concat()));
     let soft = load(&["agent.name=rsac", "learner.acting=target"]).unwrap_err().to_string();
     assert!(soft.contains("learner.acting") && soft.contains("rsac"), "{soft}");
 }

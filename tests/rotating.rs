@@ -135,8 +135,8 @@ fn settings_with_turning_states() {
     };
     let [off, fixed, learned] =
         ["off", "fixed", "learned"].map(|r| load(&[&format!("backbone.rotate={r}")]).config_hash().unwrap());
-    // as before there were the keys `backbone.rotate` and `learner.lr_decay`
-    let mut before = load(&["backbone.rotate=off", "learner.batch=8"]);
+    // as before there were the keys `backbone.rotate`, `learner.lr_decay` and `learner.acting`
+    let mut before = load(&["backbone.rotate=off", "learner.acting=online", "learner.batch=8"]);
     before.resolve(make("RepeatPreviousEasy", &EnvArgs::default()).unwrap().spec()).unwrap();
     assert_eq!(before.config_hash().unwrap(), "16f74a49");
     assert!(load(&["learner.lr_decay=0.5"]).config_hash().unwrap() != Config::default().config_hash().unwrap());

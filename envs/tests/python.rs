@@ -102,7 +102,7 @@ fn failures_in_mid_episode() {
     let mut dying = open("python:Count-v0", &fake, &[("die_at", json!(3))]).unwrap();
     let (t, e) = first_failure(&mut dying);
     assert!(t == 3 && e.to_string().contains("signal: 9") && e.to_string().contains("about to die"), "{e}");
-    let more = [("hang_at", json!(2)), ("timeout", json!(0.3))];
+    let more = [("hang_at", json!(2)), ("timeout", json!(3.0))];
     let (t, e) = first_failure(&mut open("python:Count-v0", &fake, &more).unwrap());
     assert!(t == 2 && matches!(e, PythonError::Hung { .. }), "{e}");
     // A new copy gets a new child.

@@ -255,7 +255,7 @@ pub enum ActingKind {
     Online,
     /// The target network.
     Target,
-    /// `target` where the target is soft and the task's rewards come late, else `online`.
+    /// `target` where the target is soft, else `online`.
     Suggested,
 }
 
@@ -267,15 +267,15 @@ pub struct LearnerSection {
     pub gamma: Suggested<f64>,
     /// Rewards per return, or `suggested`: 1 where rewards are prompt, 5 elsewhere. Default `suggested`.
     pub n_step: Suggested<usize>,
-    /// Sequences per update, or `suggested`. Where `r2d2` keeps episodes whole: 1 beyond 100 steps, 2 up to 100 if rewards
-    /// are prompt; 8 elsewhere. Default `suggested` (updates count, not frames).
+    /// Sequences per update, or `suggested`. Where `r2d2` keeps episodes whole: 1 beyond 100 steps or if rewards are
+    /// prompt; 8 elsewhere. Default `suggested` (updates count, not frames).
     pub batch: Suggested<usize>,
     /// Steps replayed before learning to warm up the state, layout `window`. Default 40 (R2D2).
     pub burn_in: usize,
     /// Learnt steps of a window. Default 80 (R2D2).
     pub length: usize,
-    /// Learning rate of encoder and backbone, or `suggested`: 3e-3 where rewards are prompt (measured on RepeatPrevious,
-    /// RepeatFirst, CountRecall), 1e-3 elsewhere. Default `suggested`.
+    /// Learning rate of encoder and backbone, or `suggested`: 3e-3 where rewards are prompt and the discount is at most
+    /// 0.5 (measured on RepeatPrevious, RepeatFirst, CountRecall), 1e-3 elsewhere. Default `suggested`.
     pub lr_backbone: Suggested<f64>,
     /// Learning rate of the heads. Default 1e-3.
     pub lr_heads: f64,
@@ -300,7 +300,7 @@ pub struct LearnerSection {
     /// Highest atom. Default 10 (C51).
     pub atom_max: f64,
     /// Which network acts, is evaluated and is the saved model: `online`, `target` or `suggested` (`target` where the target
-    /// is soft and the task's rewards come late, else `online`). Default of preset `popgym`: `suggested`; of others: `online`.
+    /// is soft, for `r2d2`). Default of preset `popgym`: `suggested`.
     pub acting: ActingKind,
     /// Soft target update per update; 0: off. Default 0.005.
     pub target_tau: f64,

@@ -102,24 +102,26 @@ impl Config {
             lines.push(format!("n_step {value} ({})", if soft { "agent rsac" } else { why }));
         }
         if matches!(l.lr_backbone, Suggested::Word(_)) {
-            let value = if prompt { 3e-3 } else { 1e-3 };
+            let near = prompt && l.gamma.value_or(GAMMA) <= 0.5;
+            let value = if near { 3e-3 } else { 1e-3 };
             l.lr_backbone = Suggested::Value(value);
+            let why = if near { "prompt rewards, a discount up to 0.5" } else { "default" };
             lines.push(format!("lr_backbone {value} ({why})"));
         }
         if matches!(l.batch, Suggested::Word(_)) {
             let (value, why) = match (whole && !soft, longer, prompt) {
                 (true, true, _) => (1, "whole episodes of more than 100 steps"),
-                (true, false, true) => (2, "whole episodes, prompt rewards"),
+                (true, false, true) => (1, "whole episodes, prompt rewards"),
                 _ => (8, "default"),
             };
             l.batch = Suggested::Value(value);
             lines.push(format!("batch {value} ({why})"));
         }
         if l.acting == ActingKind::Suggested {
-            let target = !prompt && !soft && l.target_tau > 0.0;
+            let target = !soft && l.target_tau > 0.0;
             l.acting = if target { ActingKind::Target } else { ActingKind::Online };
             if target {
-                lines.push(format!("acting target ({why})"));
+                lines.push("acting target (an average: its update is soft)".to_owned());
             }
         }
         if let RewardScale::Word(_) = l.reward_scale {

@@ -48,7 +48,12 @@ impl Config {
         let mut table = self.to_table()?;
         table.remove("preset");
         // keys younger than the hash: where they are off, settings hash as they did before these were there
-        for (section, name, off) in [("backbone", "rotate", Value::from("off")), ("learner", "lr_decay", 0.0.into())] {
+        let young = [
+            ("backbone", "rotate", "off".into()),
+            ("learner", "lr_decay", 0.0.into()),
+            ("learner", "acting", "online".into()),
+        ];
+        for (section, name, off) in young {
             if let Some(Value::Table(inner)) = table.get_mut(section)
                 && inner.get(name) == Some(&off)
             {
