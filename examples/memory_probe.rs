@@ -323,10 +323,7 @@ fn run(name: &str, config: &BackboneConfig, task: Task, batch: usize, updates: u
         }
     }
     let said = last.concat();
-    let (time, .., classes, _) = {
-        let s = task.sizes();
-        (s.0, s.1, s.2, s.3)
-    };
+    let (time, _, classes, _) = task.sizes();
     let third = |third: usize| match task {
         Task::Count => share(&said, |answer, _| (answer * 3 / classes).min(2) == third),
         _ => share(&said, |_, t| (t * 3 / time).min(2) == third),
