@@ -70,8 +70,6 @@ impl PartialCartPole {
         let spec = EnvSpec {
             aliases: old_names("NoisyStatelessCartPole", level),
             hidden: "velocities and the noise on the positions".to_owned(),
-            // a fall is near when it can be foreseen through noise
-            suggested_gamma: Some(0.95),
             doc: format!("Balance a pole, seeing positions with noise of standard deviation {sigma}."),
             ..spec("NoisyPositionOnlyCartPole", level, legacy, position_space(), Space::Discrete(2))
         };
