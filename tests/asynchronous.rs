@@ -84,12 +84,22 @@ fn stop_while_the_queue_is_full() -> Duration {
     begun.elapsed()
 }
 
+/// The kernel takes a joined thread off its list a moment after the join has returned.
+fn none_is_left() -> bool {
+    (0..100).any(|_| {
+        actor_threads() == 0 || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }
+    })
+}
+
 #[test]
 fn cc_1_a_full_queue_holds_nobody() {
     let _one = ONE.lock();
     for _ in 0..5 {
         assert!(stop_while_the_queue_is_full() < Duration::from_secs(5));
-        assert_eq!(actor_threads(), 0, "a thread is left");
+        assert!(none_is_left(), "a thread is left");
     }
 }
 
@@ -99,7 +109,7 @@ fn cc_1_a_full_queue_holds_nobody_100_times() {
     let _one = ONE.lock();
     for n in 0..100 {
         assert!(stop_while_the_queue_is_full() < Duration::from_secs(5), "stop {n}");
-        assert_eq!(actor_threads(), 0, "a thread is left after stop {n}");
+        assert!(none_is_left(), "a thread is left after stop {n}");
     }
 }
 
