@@ -212,6 +212,7 @@ fn envs_list_every_task() {
             "unit_reward",
             "prompt_rewards",
             "suggested_gamma",
+            "suggested_batch",
             "suggested_d_conv",
             "suggested_rotate",
             "doc",

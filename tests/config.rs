@@ -6,7 +6,7 @@ mod cases_config;
 use std::path::Path;
 
 use cases_config::{load, refusal};
-use mamba_rl::config::{Config, Flags, LearnerSection, RewardScale, RotateKind, Suggested};
+use mamba_rl::config::{ActingKind, Config, Flags, LearnerSection, RewardScale, RotateKind, Suggested};
 use mamba_rl_envs::{EnvSpec, Space};
 
 fn spec(action_space: Space) -> EnvSpec {
@@ -225,6 +225,12 @@ fn the_batch_follows_length_and_kind_of_the_episodes() {
     assert_eq!((batch(false, None, &[]), batch(true, None, &[])), (8, 1));
     assert_eq!(batch(true, Some(831), &["replay.layout=window"]), 8);
     assert_eq!(batch(true, Some(831), &["learner.batch=5"]), 5);
+    let noisy = |sets: &[&str]| {
+        let mut c = load(sets).unwrap();
+        c.resolve(&EnvSpec { suggested_batch: Some(4), max_steps: Some(600), ..spec(Space::Discrete(4)) }).unwrap();
+        c.batch()
+    };
+    assert_eq!([noisy(&[]), noisy(&["learner.batch=2"]), noisy(&["replay.layout=window"])], [4, 2, 8]);
 }
 
 /// The target network acts where it is an average.
@@ -311,6 +317,13 @@ fn toml_out_is_toml_in() {
     let text = c.to_toml().unwrap();
     let f = file(&text);
     assert_eq!(Config::load_file(f.path()).unwrap(), c);
+    // A run folder from before there were these keys: the online network acted, no state turned.
+    let without = |key: &str, text: &str| -> String {
+        text.lines().filter(|l| !l.starts_with(&format!("{key} ="))).map(|l| format!("{l}\n")).collect()
+    };
+    let old = file(&without("acting", &without("rotate", &text)));
+    let old = Config::load_file(old.path()).unwrap();
+    assert_eq!((old.learner.acting, old.backbone.rotate), (ActingKind::Online, RotateKind::Off));
     assert_eq!(Config::load(None, Some(f.path()), &[], &flags()).unwrap(), c);
     for section in ["env", "learner", "replay", "train", "log"] {
         let at = text.find(&format!("\n[{section}]")).unwrap();

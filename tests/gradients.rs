@@ -2,11 +2,13 @@
 
 mod support;
 
-use mamba_rl::backbone::{BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate};
-use mamba_rl::device::{Cpu, Slot};
+use mamba_rl::backbone::{BackboneConfig, MambaConfig, MlpConfig, RnnConfig, Rotate, SeqShape, Sequence, build};
+use mamba_rl::device::{Cpu, Slot, View};
+use mamba_rl::network::{DuelingHead, QNetwork};
 use mamba_rl::ops::dueling::Dueling;
 use mamba_rl::ops::linear::{Linear, LinearGrad, LinearIn, LinearShape};
 use mamba_rl::ops::norm::{Norm, NormShape};
+use mamba_rl::params::Params;
 use support::net::{Data, HostState, Net, close, mamba, random, rng, rotating};
 use support::oracle::{Conv, Scan, all, all_mut, central, dot, resets};
 
@@ -226,4 +228,57 @@ fn dueling() {
     dev.dueling_bwd(4, 3, all(&g), all_mut(&mut g_v), all_mut(&mut g_a)).unwrap();
     central("value", &v, &g_v, 1e-8, |v| loss(v, &a));
     central("advantage", &a, &g_a, 1e-8, |a| loss(&v, a));
+}
+
+/// A whole Q-network whose advantages also read the step's input: its gradients, and what the shortcut adds, V x less its mean.
+#[test]
+fn a_head_with_a_shortcut() {
+    let (shape, d_input, actions) = (SeqShape { time: 5, batch: 2 }, 3, 4);
+    let body = BackboneConfig::Gru(RnnConfig { d_input, d_model: 5, n_layers: 1 });
+    for hidden in [0, 6] {
+        let head = DuelingHead::new(5, hidden, actions).with_shortcut(d_input);
+        let net = QNetwork::<Cpu<f64>>::new(d_input, None, build(&body).unwrap(), head).unwrap();
+        let dev = Cpu::default();
+        let mut params = Params::new(&dev, net.layout().clone(), &net.initial(&mut rng(3))).unwrap();
+        let (rows, n) = (shape.rows(), shape.rows() * actions);
+        let x = random(&mut rng(4), rows * d_input, 1.0);
+        let w = random(&mut rng(5), n, 1.0);
+        let seq = Sequence { shape, x: View::new(&x, 0, x.len()), reset: None, valid: None };
+        let mut ws = net.workspace(&dev, shape, true).unwrap();
+        let mut q = |params: &Params<Cpu<f64>>| {
+            let mut state = net.zero_state(&dev, shape.batch).unwrap();
+            net.forward(&dev, params, seq, &mut state, &mut ws, true).unwrap();
+            ws.q[..n].to_vec()
+        };
+        let with = q(&params);
+        let slot = net.layout().slot("head.shortcut.weight").unwrap();
+        let v = params.flat[slot.range()].to_vec();
+        params.flat[slot.range()].fill(0.0);
+        let without = q(&params);
+        params.flat[slot.range()].copy_from_slice(&v);
+        for row in 0..rows {
+            let own = &x[row * d_input..(row + 1) * d_input];
+            let adds: Vec<f64> = v.chunks(d_input).map(|v| dot(v, own)).collect();
+            let mean = adds.iter().sum::<f64>() / actions as f64;
+            for (a, add) in adds.iter().enumerate() {
+                let at = row * actions + a;
+                assert!((with[at] - without[at] - (add - mean)).abs() < 1e-12, "row {row}, action {a}");
+            }
+        }
+        let mut g = vec![0.0; net.layout().len()];
+        q(&params);
+        ws.g_q[..n].copy_from_slice(&w);
+        net.backward(&dev, &params, seq, &mut ws, &mut g).unwrap();
+        let mut state = net.zero_state(&dev, shape.batch).unwrap();
+        for e in net.layout().entries() {
+            let at = params.flat[e.slot.range()].to_vec();
+            central(&e.spec.name, &at, &g[e.slot.range()], 1e-6, |to| {
+                params.flat[e.slot.range()].copy_from_slice(to);
+                state.bufs.iter_mut().for_each(|b| b.fill(0.0));
+                net.forward(&dev, &params, seq, &mut state, &mut ws, true).unwrap();
+                params.flat[e.slot.range()].copy_from_slice(&at);
+                dot(&ws.q[..n], &w)
+            });
+        }
+    }
 }

@@ -233,7 +233,7 @@ fn the_temperature_reaches_its_target_entropy() {
     settings.common.reward_scale = 1.0;
     settings.common.grad_clip = Some(1.0);
     (settings.common.lr_backbone, settings.common.lr_heads, settings.lr_temperature) = (3e-3, 3e-3, 1e-2);
-    let network = mamba_rl::config::NetworkSection { encoder_hidden: 0, head_hidden: 64 };
+    let network = mamba_rl::config::NetworkSection { encoder_hidden: 0, head_hidden: 64, shortcut: false };
     let mut rig = SoftRig::new(&SoftSetup { learner: settings, network, copies: 64, temperature: 1.0, ..base });
     let (mut batch, mut entropy, mut weights) = (SequenceBatch::new(), 0.0, Vec::new());
     for update in 0..2500 {

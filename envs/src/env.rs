@@ -44,8 +44,10 @@ pub struct EnvSpec {
     pub suggested_gamma: Option<f64>,
     /// Convolution window that suits the task; none means the agent's own.
     pub suggested_d_conv: Option<usize>,
-    /// Do answers go back a sharp number of steps, so that states that turn help?
+    /// Do answers go back a sharp number of steps, or count, so that states that turn help?
     pub suggested_rotate: bool,
+    /// Sequences an update that suit the task, more where outcomes are noise; none means the agent's own.
+    pub suggested_batch: Option<usize>,
     /// One or two sentences.
     pub doc: String,
     /// Lowest and highest possible return of an episode.
@@ -71,6 +73,7 @@ impl EnvSpec {
             suggested_gamma: None,
             suggested_d_conv: None,
             suggested_rotate: false,
+            suggested_batch: None,
             doc: String::new(),
             return_range: (f64::NEG_INFINITY, f64::INFINITY),
             legacy: false,

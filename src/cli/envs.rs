@@ -62,6 +62,7 @@ fn to_json(s: &EnvSpec) -> Value {
         "suggested_gamma": s.suggested_gamma,
         "suggested_d_conv": s.suggested_d_conv,
         "suggested_rotate": s.suggested_rotate,
+        "suggested_batch": s.suggested_batch,
         "doc": s.doc,
     })
 }

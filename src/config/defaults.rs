@@ -75,7 +75,7 @@ impl Default for BackboneSection {
 
 impl Default for NetworkSection {
     fn default() -> Self {
-        NetworkSection { encoder_hidden: 0, head_hidden: 128 }
+        NetworkSection { encoder_hidden: 0, head_hidden: 128, shortcut: false }
     }
 }
 

@@ -100,6 +100,7 @@ pub(super) const KEYS: &[Key] = &[
     key("backbone", "conv_bias", Bool),
     key("network", "encoder_hidden", Int(0, WIDTH)),
     key("network", "head_hidden", Int(0, WIDTH)),
+    key("network", "shortcut", Bool),
     key("input", "previous_action", Bool),
     key("input", "previous_reward", Bool),
     key("input", "is_first", Bool),

@@ -6,7 +6,7 @@ use std::path::Path;
 use mamba_rl_envs::Space;
 use toml::{Table, Value};
 
-use super::Config;
+use super::{BackboneSection, Config, LearnerSection};
 use super::keys::{self, Key, Kind};
 use crate::error::{Error, Result};
 
@@ -120,13 +120,19 @@ impl Config {
         finish(table, preset, sets, flags)
     }
 
-    /// Reads a complete config file, such as a run folder's `config.toml`, without any preset below it.
+    /// Reads a complete config file, such as a run folder's `config.toml`, without any preset below it: a key that was
+    /// younger than the file would have had its section's default, not what a preset suggests today.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn load_file(path: &Path) -> Result<Config> {
         let (layer, _) = read(path)?;
-        let mut table = Config::default().to_table()?;
+        let sections = Config {
+            backbone: BackboneSection::default(),
+            learner: LearnerSection::default(),
+            ..Config::default()
+        };
+        let mut table = sections.to_table()?;
         merge(&mut table, layer);
         from_table(table)
     }

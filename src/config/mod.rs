@@ -209,6 +209,8 @@ pub struct NetworkSection {
     pub encoder_hidden: usize,
     /// Hidden units of the head (ReLU); 0: linear heads. Default 128.
     pub head_hidden: usize,
+    /// Are the advantages of `r2d2` linear in the step's own input as well, past the body? Default false.
+    pub shortcut: bool,
 }
 
 /// `[input]`

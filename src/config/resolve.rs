@@ -109,9 +109,10 @@ impl Config {
             lines.push(format!("lr_backbone {value} ({why})"));
         }
         if matches!(l.batch, Suggested::Word(_)) {
-            let (value, why) = match (whole && !soft, longer, prompt) {
-                (true, true, _) => (1, "whole episodes of more than 100 steps"),
-                (true, false, true) => (1, "whole episodes, prompt rewards"),
+            let (value, why) = match (spec.suggested_batch.filter(|_| whole && !soft), whole && !soft, longer, prompt) {
+                (Some(n), ..) => (n, origin(true)),
+                (None, true, true, _) => (1, "whole episodes of more than 100 steps"),
+                (None, true, false, true) => (1, "whole episodes, prompt rewards"),
                 _ => (8, "default"),
             };
             l.batch = Suggested::Value(value);

@@ -168,6 +168,10 @@ impl Config {
                            action would always be a bound; expected at least 1";
             return Err(Error::config("network.head_hidden", problem));
         }
+        if self.agent.name == "rsac" && self.network.shortcut {
+            let problem = "is true, but only the advantages of agent \"r2d2\" have a shortcut; expected false";
+            return Err(Error::config("network.shortcut", problem));
+        }
         let device = Choice::new(&t.device)?;
         device.check()?;
         if t.precision == "f16" && self.agent.name == "rsac" {

@@ -52,6 +52,7 @@ impl Config {
             ("backbone", "rotate", "off".into()),
             ("learner", "lr_decay", 0.0.into()),
             ("learner", "acting", "online".into()),
+            ("network", "shortcut", false.into()),
         ];
         for (section, name, off) in young {
             if let Some(Value::Table(inner)) = table.get_mut(section)

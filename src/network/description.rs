@@ -234,6 +234,7 @@ impl Description {
             .as_ref()
             .map_or(Critic::Expected, |c| Critic::new(c.kind, c.atoms, (c.atom_min as f32, c.atom_max as f32)));
         let head = head.predicting(critic);
+        let head = if self.network.shortcut { head.with_shortcut(self.input().len()) } else { head };
         QNetwork::new(self.input().len(), encoder, backbone, head)
     }
 

@@ -1,8 +1,10 @@
 //! Dueling head on the backbone's features: hidden = ReLU(W f + b) (or f itself), value and advantage are linear in it,
 //! q = value + advantage − mean(advantage). A distributional critic has N numbers per action, each combined like that.
-//! Source: Wang et al., 2016.
+//! With a shortcut the advantages are linear in the step's own input x as well, past the body: advantage += V x.
+//! Sources: Wang et al., 2016; observations that reach the heads directly after Ni et al., 2022.
 
 use super::Critic;
+use super::layer::Layer;
 use crate::backbone::Part;
 use crate::device::{Kind, Slot, View, ViewMut};
 use crate::error::Result;
@@ -24,6 +26,7 @@ pub struct DuelingHead {
     hidden: usize,
     actions: usize,
     critic: Critic,
+    shortcut: Option<Layer>,
     hidden_w: Slot,
     hidden_b: Slot,
     value_w: Slot,
@@ -41,6 +44,7 @@ impl DuelingHead {
             hidden,
             actions,
             critic: Critic::Expected,
+            shortcut: None,
             hidden_w: none,
             hidden_b: none,
             value_w: none,
@@ -53,6 +57,12 @@ impl DuelingHead {
     /// The same head for another prediction of the return.
     pub fn predicting(self, critic: Critic) -> Self {
         DuelingHead { critic, ..self }
+    }
+
+    /// The same head with a shortcut from steps of `d_step` features, after [`DuelingHead::predicting`].
+    pub fn with_shortcut(self, d_step: usize) -> Self {
+        let shortcut = Some(Layer::new("head.shortcut", d_step, self.d_output(), false));
+        DuelingHead { shortcut, ..self }
     }
 
     /// Actions.
@@ -83,6 +93,7 @@ impl DuelingHead {
         }
         linear("value", self.width(), self.critic.numbers());
         linear("advantage", self.width(), self.d_output());
+        specs.extend(self.shortcut.iter().flat_map(|s| s.parameters(1.0)));
         specs
     }
 
@@ -99,7 +110,7 @@ impl DuelingHead {
         self.value_b = layout.slot("head.value.bias")?;
         self.advantage_w = layout.slot("head.advantage.weight")?;
         self.advantage_b = layout.slot("head.advantage.bias")?;
-        Ok(())
+        self.shortcut.as_mut().map_or(Ok(()), |s| s.bind(layout))
     }
 
     /// Working memory for `rows` rows; the gradients' part only where `train`.
@@ -121,16 +132,18 @@ impl DuelingHead {
         if self.hidden > 0 { self.hidden } else { self.d_input }
     }
 
-    /// q [rows, N, actions] from features [rows, d_input].
+    /// q [rows, N, actions] from features [rows, d_input] and, with a shortcut, the steps' input [rows, d_step].
     ///
     /// # Errors
     /// Device errors.
+    #[allow(clippy::too_many_arguments)] // both inputs, where they go and what lies between
     pub fn forward<D: Backend>(
         &self,
         dev: &D,
         params: &Params<D>,
         rows: usize,
         features: View<'_, D::Tensor>,
+        step: View<'_, D::Tensor>,
         memory: &mut [D::Tensor],
         q: ViewMut<'_, D::Tensor>,
     ) -> Result<()> {
@@ -149,6 +162,9 @@ impl DuelingHead {
         dev.linear(shape(self.critic.numbers()), input, ViewMut::new(value, 0, n), false)?;
         let input = LinearIn { x, w: params.view(self.advantage_w), b: Some(params.view(self.advantage_b)) };
         dev.linear(shape(self.d_output()), input, ViewMut::new(advantage, 0, n_adv), false)?;
+        if let Some(s) = &self.shortcut {
+            s.forward(dev, params, rows, step, ViewMut::new(advantage, 0, n_adv), true)?;
+        }
         let advantage = View::new(&*advantage, 0, n_adv);
         dev.dueling(n, self.actions, View::new(&*value, 0, n), advantage, q)
     }
@@ -164,6 +180,7 @@ impl DuelingHead {
         params: &Params<D>,
         rows: usize,
         features: View<'_, D::Tensor>,
+        step: View<'_, D::Tensor>,
         memory: &mut [D::Tensor],
         g_q: View<'_, D::Tensor>,
         mut g_features: ViewMut<'_, D::Tensor>,
@@ -188,6 +205,9 @@ impl DuelingHead {
         let g_v = View::new(&*g_value, 0, n);
         back(self.critic.numbers(), self.value_w, self.value_b, g_v, ViewMut::new(g_second, 0, n_width), g_params)?;
         let g_a = View::new(&*g_advantage, 0, n_adv);
+        if let Some(s) = &self.shortcut {
+            s.backward(dev, params, rows, step, g_a, g_params)?;
+        }
         let to = if self.hidden > 0 { ViewMut::new(g_hidden, 0, n_width) } else { g_features.again() };
         back(self.d_output(), self.advantage_w, self.advantage_b, g_a, to, g_params)?;
         let second = View::new(&*g_second, 0, n_width);

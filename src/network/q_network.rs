@@ -1,4 +1,5 @@
-//! The Q-network: features → encoder (optional) → recurrent backbone → dueling head.
+//! The Q-network: features → encoder (optional) → recurrent backbone → dueling head, and past the body a shortcut to the
+//! head (optional).
 //! One forward for acting, burn-in, target and training; training keeps a tape.
 
 use std::sync::Arc;
@@ -161,20 +162,21 @@ impl<D: Backend> QNetwork<D> {
         train: bool,
     ) -> Result<()> {
         self.trunk.forward(dev, params, seq, state, &mut ws.trunk, train)?;
-        self.q_of_features(dev, params, seq.shape.rows(), &ws.trunk, &mut ws.head, &mut ws.q)
+        self.q_of_features(dev, params, seq, &ws.trunk, &mut ws.head, &mut ws.q)
     }
 
     fn q_of_features(
         &self,
         dev: &D,
         params: &Params<D>,
-        rows: usize,
+        seq: Sequence<'_, D>,
         trunk: &TrunkMemory<D>,
         head: &mut [D::Tensor],
         q: &mut D::Tensor,
     ) -> Result<()> {
+        let rows = seq.shape.rows();
         let features = View::new(&trunk.features, 0, rows * self.trunk.d_output());
-        self.head.forward(dev, params, rows, features, head, ViewMut::new(q, 0, rows * self.head.d_output()))
+        self.head.forward(dev, params, rows, features, seq.x, head, ViewMut::new(q, 0, rows * self.head.d_output()))
     }
 
     /// Adds the parameter gradients of `ws.g_q` to `g_params`, through the forward that kept `ws`'s tape.
@@ -196,7 +198,7 @@ impl<D: Backend> QNetwork<D> {
         let g_q = View::new(&ws.g_q, 0, rows * self.head.d_output());
         let TrunkMemory { features, g_features, .. } = &mut ws.trunk;
         let (features, g_features) = (View::new(&*features, 0, n), ViewMut::new(g_features, 0, n));
-        self.head.backward(dev, params, rows, features, &mut ws.head, g_q, g_features, g_params)?;
+        self.head.backward(dev, params, rows, features, seq.x, &mut ws.head, g_q, g_features, g_params)?;
         self.trunk.backward(dev, params, seq, &mut ws.trunk, g_params)
     }
 }
@@ -242,7 +244,7 @@ impl<D: Backend> Policy<D> for QNetwork<D> {
         memory: &mut StepMemory<D>,
     ) -> Result<()> {
         self.trunk.forward(dev, params, seq, state, &mut memory.trunk, false)?;
-        self.q_of_features(dev, params, seq.shape.rows(), &memory.trunk, &mut memory.head, &mut memory.out)
+        self.q_of_features(dev, params, seq, &memory.trunk, &mut memory.head, &mut memory.out)
     }
 
     fn read(&self, raw: &[f32], out: &mut [f32]) {

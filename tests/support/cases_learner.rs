@@ -428,7 +428,7 @@ fn matrices_alone_decay(rotate: RotateKind) {
     let base = Setup::task("PositionOnlyCartPoleEasy");
     let learner = R2d2Config { lr_backbone: 0.1, lr_heads: 0.1, weight_decay: 0.1, ..base.learner.clone() };
     let backbone = BackboneSection { proj_bias: true, rotate, ..base.backbone.clone() };
-    let network = mamba_rl::config::NetworkSection { encoder_hidden: 8, head_hidden: 16 };
+    let network = mamba_rl::config::NetworkSection { encoder_hidden: 8, head_hidden: 16, shortcut: false };
     let mut rig = Rig::new(&Setup { learner, backbone, network, ..base });
     rig.steps(30);
     let mut batch = rig.all();

@@ -85,7 +85,7 @@ impl Setup {
                 d_conv: Suggested::Value(4),
                 ..BackboneSection::default()
             },
-            network: NetworkSection { encoder_hidden: 0, head_hidden: 16 },
+            network: NetworkSection { encoder_hidden: 0, head_hidden: 16, shortcut: false },
             input: InputSection { previous_action: true, previous_reward: true, is_first: true },
             critic: None,
             exploration: Exploration::Linear { start: 0.5, end: 0.5, steps: 1 },
@@ -122,7 +122,7 @@ impl Setup {
         };
         Setup {
             backbone: BackboneSection { name: "mlp".into(), d_model: 4, n_layers: 1, ..self.backbone.clone() },
-            network: NetworkSection { encoder_hidden: 0, head_hidden: 0 },
+            network: NetworkSection { encoder_hidden: 0, head_hidden: 0, shortcut: false },
             input: InputSection { previous_action: false, previous_reward: false, is_first: false },
             weights: Some(Box::new(weights)),
             learner: R2d2Config { reward_scale: 1.0, ..self.learner.clone() },

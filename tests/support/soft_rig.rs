@@ -68,7 +68,7 @@ impl SoftSetup {
                 d_conv: Suggested::Value(4),
                 ..BackboneSection::default()
             },
-            network: NetworkSection { encoder_hidden: 0, head_hidden: 12 },
+            network: NetworkSection { encoder_hidden: 0, head_hidden: 12, shortcut: false },
             shared: false,
             temperature: 0.3,
         }

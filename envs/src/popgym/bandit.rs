@@ -42,6 +42,10 @@ impl MultiarmedBandit {
             prompt_rewards: true,
             // far enough to try arms, near enough to learn soon
             suggested_gamma: Some(0.9),
+            // wins and losses are to be counted over hundreds of steps
+            suggested_rotate: true,
+            // a win is a throw of a coin: more of them to an update
+            suggested_batch: Some(4),
             doc: "Find and pull the best arm.".to_owned(),
             ..spec("MultiarmedBandit", level, legacy, Space::Discrete(2), Space::Discrete(arms))
         };

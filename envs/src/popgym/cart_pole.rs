@@ -70,6 +70,8 @@ impl PartialCartPole {
         let spec = EnvSpec {
             aliases: old_names("NoisyStatelessCartPole", level),
             hidden: "velocities and the noise on the positions".to_owned(),
+            // the noise of single episodes is averaged away
+            suggested_batch: Some(8),
             doc: format!("Balance a pole, seeing positions with noise of standard deviation {sigma}."),
             ..spec("NoisyPositionOnlyCartPole", level, legacy, position_space(), Space::Discrete(2))
         };

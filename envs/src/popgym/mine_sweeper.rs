@@ -54,6 +54,13 @@ impl MineSweeper {
             hidden: "the mines, the cells opened so far and their counts".to_owned(),
             unit_reward: 1.0 / safe as f64,
             return_range: (worst, 1.0),
+            // a click is judged at once
+            prompt_rewards: true,
+            suggested_gamma: Some(0.9),
+            // which cells were opened is a sum over the episode
+            suggested_rotate: true,
+            // a mine under a cell that looks safe is chance: more of them to an update
+            suggested_batch: Some(4),
             doc: "Open every safe cell of a mine field that is never shown.".to_owned(),
             ..spec(
                 "MineSweeper",
