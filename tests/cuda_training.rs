@@ -27,9 +27,19 @@ impl Fixed {
         Self::of(120, 8)
     }
 
+    /// The same with advantages that read the steps' input as well.
+    fn with_shortcut() -> Self {
+        Self::from(120, 8, |setup| setup.network.shortcut = true)
+    }
+
     /// A small Mamba on RepeatPrevious; windows with burn-in, drawn alike from so many steps of the copies.
     fn of(steps: usize, n_batches: usize) -> Self {
+        Self::from(steps, n_batches, |_| ())
+    }
+
+    fn from(steps: usize, n_batches: usize, change: impl Fn(&mut Setup)) -> Self {
         let mut setup = Setup::task("popgym-RepeatPreviousEasy-v0");
+        change(&mut setup);
         setup.replay = window(4, 8, 4);
         setup.learner = R2d2Config {
             lr_backbone: 1e-3,
@@ -107,7 +117,10 @@ fn losses_are_the_cpu_s_and_graphs_change_no_bit() {
 
 #[test]
 fn a_run_goes_on_on_the_other_device() {
-    let fixed = Fixed::new();
+    [Fixed::new(), Fixed::with_shortcut()].iter().for_each(goes_on);
+}
+
+fn goes_on(fixed: &Fixed) {
     let mut whole = fixed.learner(Cpu::new());
     let want = fixed.updates(&mut whole, 0, 60);
     let mut first = fixed.learner(Cpu::new());

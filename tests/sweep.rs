@@ -413,15 +413,17 @@ fn a_report_has_the_numbers_by_hand() {
     let d = p.run(&["report", "r.jsonl"], 0, &[]);
     let has = |line: &str| assert!(d.out.lines().any(|l| l == line), "no line `{line}` in:\n{}", d.out);
     has("13 runs in 3 rows. Made by `mamba-rl report r.jsonl`.");
-    has("| task | mamba | gru | first | MMER, mamba | published best (MMER) | mamba by MMER | by greedy return |");
-    has("| MineSweeperEasy | 0.250 | - | - | 0.125 | - | - | - |");
+    has(
+        "| task | target | mamba | gru | first | MMER, mamba | published best (MMER) | mamba by MMER | by greedy return |",
+    );
+    has("| MineSweeperEasy | - | 0.250 | - | - | 0.125 | - | - | - |");
     // equal within 0.01; gru's median is 500 steps, mamba's 200
     has(
-        "| RepeatFirstEasy | **0.995** (3 of 3) | 1.000 (3 of 3) | mamba (fewer steps) | 0.996 | 1.000 (GRU) | tied | tied |",
+        "| RepeatFirstEasy | 0.98 in 1,000 | **0.995** (3 of 3) | 1.000 (3 of 3) | mamba (fewer steps) | 0.996 | 1.000 (GRU) | tied | tied |",
     );
     // the interval of three seeds is from the worst to the best: 0.30 to 0.40, above 0.191 by more than 0.01
     has(
-        "| RepeatPreviousHard (`hard`) | **0.990** (3 of 3) | -0.467 (0 of 3) | mamba | 0.350 | 0.191 (LMU) | beaten | beaten |",
+        "| RepeatPreviousHard (`hard`) | 0.95 in 1,000 | **0.990** (3 of 3) | -0.467 (0 of 3) | mamba | 0.350 | 0.191 (LMU) | beaten | beaten |",
     );
     assert!(d.out.contains("First in 2 rows with more than one backbone: mamba 2, gru 0; shared 0."), "{}", d.out);
     let tally =
@@ -431,8 +433,9 @@ fn a_report_has_the_numbers_by_hand() {
     // scaled to 0..1: mamba 0.9975 x 3, 1, 0.99, 0.995, gru 1 x 3, 0.25, 0.35, 0.2; one of six left out at either end
     assert!(d.out.contains("\n| mamba | 6 | 0.997 ["), "{}", d.out);
     assert!(d.out.contains("\n| gru | 6 | 0.650 ["), "{}", d.out);
-    // 1, 2 and 3 s for 400 steps each
-    has("| RepeatPreviousHard (`hard`) | 2.0 (200) | - |");
+    // 1, 2 and 3 s, of the CPU ten times as many, for 400 steps each
+    has("| RepeatPreviousHard (`hard`) | 2.0 / 20.0 (20) | - |");
+    assert!(d.out.contains("Targets reached by the mean over seeds: mamba 2 of 2, gru 1 of 2.\n"), "{}", d.out);
     // beside published values
     has(
         "| RepeatPreviousHard (`hard`) | gru | 3 | 800 | -0.450 [-0.460 to -0.440] | 0.191 (LMU) | missed | -0.467 [-0.600 to -0.300] | missed | -0.502 | - |",

@@ -6,8 +6,8 @@ use std::path::Path;
 use mamba_rl_envs::Space;
 use toml::{Table, Value};
 
-use super::{BackboneSection, Config, LearnerSection};
 use super::keys::{self, Key, Kind};
+use super::{BackboneSection, Config, LearnerSection};
 use crate::error::{Error, Result};
 
 /// Shortcuts of the command for config keys; each is the last word on its key.
@@ -127,11 +127,8 @@ impl Config {
     /// As [`Config::load`].
     pub fn load_file(path: &Path) -> Result<Config> {
         let (layer, _) = read(path)?;
-        let sections = Config {
-            backbone: BackboneSection::default(),
-            learner: LearnerSection::default(),
-            ..Config::default()
-        };
+        let sections =
+            Config { backbone: BackboneSection::default(), learner: LearnerSection::default(), ..Config::default() };
         let mut table = sections.to_table()?;
         merge(&mut table, layer);
         from_table(table)

@@ -54,6 +54,11 @@ impl Concentration {
             max_steps: Some(limit),
             hidden: "the symbols of face-down cards".to_owned(),
             unit_reward: 2.0 / n as f64,
+            // a card is judged as soon as it lies open
+            suggested_gamma: Some(0.0),
+            // what lay where is a sum over the episode
+            suggested_rotate: true,
+            suggested_batch: Some(2),
             doc: "Find pairs of face-down cards.".to_owned(),
             ..spec("Concentration", level, legacy, observation, Space::Discrete(n))
         };

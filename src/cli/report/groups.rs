@@ -115,6 +115,14 @@ impl Cell<'_> {
 }
 
 impl<'a> Row<'a> {
+    /// Return to reach and environment steps to do it in; None where there is none, or where runs differ in them.
+    pub fn target(&self) -> Option<(f64, u64)> {
+        let mut runs = self.cells.iter().flat_map(|c| &c.runs);
+        let of = |r: &Record| r.target.map(|t| (t, r.budget));
+        let first = of(runs.next()?)?;
+        runs.all(|r| of(r) == Some(first)).then_some(first)
+    }
+
     /// The cell of a backbone.
     pub fn cell(&self, backbone: &str) -> Option<&Cell<'a>> {
         self.cells.iter().find(|c| c.backbone == backbone)

@@ -63,6 +63,8 @@ pub fn summary(rows: &[Row<'_>], published: &[Published]) -> String {
         "## Summary\n\nGreedy return of the last evaluation, mean over seeds; in brackets the seeds that reached the target.\n\n",
     );
     let mut names = words(&["task"]);
+    let targets = rows.iter().any(|r| r.target().is_some());
+    names.extend(targets.then(|| "target".to_owned()));
     names.extend(bodies.iter().cloned());
     let main = main_body(&bodies);
     names.extend([
@@ -77,6 +79,9 @@ pub fn summary(rows: &[Row<'_>], published: &[Published]) -> String {
     for row in rows {
         let first = row.first(MARGIN);
         let mut cells = vec![title(row)];
+        if targets {
+            cells.push(or_dash(row.target().map(|(t, n)| format!("{} in {}", number(t), thousands(n)))));
+        }
         for body in &bodies {
             let wins = first.as_ref().is_some_and(|f| f.backbones == [body.as_str()]);
             cells.push(or_dash(row.cell(body).map(|c| short(c, wins))));
@@ -137,6 +142,19 @@ fn tally(rows: &[Row<'_>], bodies: &[String], published: &[Published]) -> String
             list.join(", ")
         );
     }
+    let held = |b: &String| {
+        let reached = |r: &&Row<'_>| {
+            let mean = r.cell(b).and_then(Cell::greedy).map(|g| g.mean());
+            r.target().zip(mean).is_some_and(|((target, _), mean)| mean >= target)
+        };
+        let asked = rows.iter().filter(|r| r.target().is_some() && r.cell(b).is_some());
+        (asked.clone().filter(reached).count(), asked.count())
+    };
+    let list: Vec<String> =
+        bodies.iter().map(|b| (b, held(b))).map(|(b, (n, of))| format!("{b} {n} of {of}")).collect();
+    if rows.iter().any(|r| r.target().is_some()) {
+        let _ = writeln!(out, "\nTargets reached by the mean over seeds: {}.", list.join(", "));
+    }
     let main = main_body(bodies);
     type Ours = fn(&Cell<'_>) -> Option<Spread>;
     let by: [(&str, Ours); 2] = [("MMER", |c| c.mmer()), ("greedy return", |c| c.greedy())];
@@ -161,12 +179,13 @@ fn tally(rows: &[Row<'_>], bodies: &[String], published: &[Published]) -> String
     out
 }
 
-/// What a run of each backbone costs: seconds, and steps per second.
+/// What a run of each backbone costs: seconds on the wall and of the CPU, and steps per second of the CPU, which other work
+/// on the machine leaves alone.
 pub fn time(rows: &[Row<'_>]) -> String {
     let bodies = backbones(rows);
     let mut out = String::from(
-        "\n## Time\n\nSeconds of a run, mean over seeds, evaluation included; in brackets environment steps per second. Runs that stop at \
-         their target are shorter.\n\n",
+        "\n## Time\n\nSeconds of a run, mean over seeds, evaluation included: on the wall, beside whatever else ran, / of the CPU; in brackets \
+         environment steps per second of the CPU. Runs that stop at their target are shorter.\n\n",
     );
     let mut names = words(&["task"]);
     names.extend(bodies.iter().cloned());
@@ -176,7 +195,9 @@ pub fn time(rows: &[Row<'_>]) -> String {
         for body in &bodies {
             cells.push(or_dash(row.cell(body).map(|c| {
                 let (wall, steps) = (c.mean_of(|r| r.wall_s), c.mean_of(|r| r.steps as f64));
-                if wall > 0.0 { format!("{wall:.1} ({})", count(steps / wall)) } else { "-".to_owned() }
+                let cpu = c.mean_of(|r| r.cpu_s.unwrap_or(f64::NAN));
+                let cpu = if cpu > 0.0 { format!("{cpu:.1} ({})", count(steps / cpu)) } else { "-".to_owned() };
+                if wall > 0.0 { format!("{wall:.1} / {cpu}") } else { "-".to_owned() }
             })));
         }
         line(&mut out, &cells);
