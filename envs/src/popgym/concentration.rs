@@ -58,7 +58,7 @@ impl Concentration {
             suggested_gamma: Some(0.0),
             // what lay where is a sum over the episode
             suggested_rotate: true,
-            suggested_batch: Some(2),
+            suggested_batch: Some(4),
             doc: "Find pairs of face-down cards.".to_owned(),
             ..spec("Concentration", level, legacy, observation, Space::Discrete(n))
         };
