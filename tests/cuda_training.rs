@@ -140,6 +140,7 @@ fn goes_on(fixed: &Fixed) {
 #[test]
 fn bn_3_sixteen_bits_learn_as_well() {
     learn_in_sixteen_bits(&Fixed::new(), 100);
+    learn_in_sixteen_bits(&Fixed::with_shortcut(), 40);
 }
 
 #[test]
