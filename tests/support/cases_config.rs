@@ -77,7 +77,7 @@ pub const CF_2: &[(&[&str], &[&str])] = &[
     (&["learner.start_after=30000"], &["learner.start_after", "train.steps"]),
     (&["backbone.name=mambo"], &["backbone.name", "mambo", "nearest: \"mamba\"", "gru", "lstm", "mlp"]),
     (&["agent.name=r2d3"], &["agent.name", "r2d3", "r2d2"]),
-    (&["agent.name=rsac", "network.shortcut=true"], &["rsac", "network.shortcut", "expected false"]),
+    (&["agent.name=rsac", "network.shortcut=true"], &["r2d2", "network.shortcut", "expected false"]),
     (&["agent.name=rsac", "network.head_hidden=0"], &["rsac", "network.head_hidden", "at least 1"]),
     (&["agent.temperature=0"], &["agent.temperature", "above 0"]),
     (&["agent.target_entropy=many"], &["agent.target_entropy", "many", "auto"]),
