@@ -471,7 +471,7 @@ fn a_report_takes_several_files_and_draws() {
         &["cut off", "wrote site/report.md: 13 runs, 1 picture\n"],
     );
     let text = p.text("site/report.md");
-    assert!(text.contains("| MineSweeperEasy | 0.750 | - |"), "{text}");
+    assert!(text.contains("| MineSweeperEasy | - | 0.750 | - |"), "{text}");
     assert!(text.contains("![Curves of RepeatPreviousHard](curves-RepeatPreviousHard.svg)"), "{text}");
     let picture = p.text("site/curves-RepeatPreviousHard.svg");
     assert!(picture.contains("mamba") && picture.contains("gru") && picture.contains("RepeatPreviousHard"));
