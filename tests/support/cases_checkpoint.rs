@@ -53,7 +53,10 @@ pub fn values(layout: &ParamLayout, step: u64, salt: u64) -> Vec<f32> {
 
 /// A network description.
 pub fn config() -> Value {
-    json!({"model_type": "mamba", "backbone": {"d_model": 64, "rms_eps": 1e-5}, "spaces": {"action": [{"n": 4}, {"n": 2}]}})
+    json!({
+        "model_type": "mamba", "backbone": {"d_model": 64, "rms_eps": 1e-5}, "spaces": {"action": [{"n": 4}, {"n": 2}]},
+        "mamba_rl": {"backbone": {"d_state": 16}, "network": {"head_hidden": 8}},
+    })
 }
 
 /// A replay with one new segment per save, an index rewritten each time, and one file that it does not list.
@@ -382,5 +385,13 @@ pub fn ck_5_mismatch() {
         let message = load(&dir, &layout_saved, Some(&wanted)).unwrap_err().to_string();
         assert!(message.contains(expected) && message.contains("config.json"), "{message}");
     }
+    // Keys that are younger than the checkpoint were off when it was made.
+    let mut younger = config();
+    younger["mamba_rl"]["backbone"]["rotate"] = json!("off");
+    younger["mamba_rl"]["network"]["shortcut"] = json!(false);
+    assert!(load(&dir, &layout_saved, Some(&younger)).is_ok());
+    younger["mamba_rl"]["network"]["shortcut"] = json!(true);
+    let message = load(&dir, &layout_saved, Some(&younger)).unwrap_err().to_string();
+    assert!(message.contains("`mamba_rl.network.shortcut` is false, expected true"), "{message}");
     load_and_prove(&dir, &layout_saved);
 }
