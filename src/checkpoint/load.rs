@@ -58,8 +58,8 @@ pub fn load(dir: &Path, layout: &ParamLayout, expect_config: Option<&Value>) -> 
     if let Some(expected) = expect_config {
         check_rotation(&dir.join(CONFIG_FILE), expected, &config)?;
     }
-    let known = with_young_keys(&config);
-    if let Some((field, expected, found)) = expect_config.and_then(|e| first_difference(e, &known)) {
+    let differ = |e: &Value| first_difference(&with_young_keys(e), &with_young_keys(&config));
+    if let Some((field, expected, found)) = expect_config.and_then(differ) {
         let problem = format!("`{field}` is {found}, expected {expected}");
         return Err(Error::checkpoint(dir.join(CONFIG_FILE), problem));
     }
