@@ -11,6 +11,7 @@ use super::durable;
 use super::state::{self, State, Sum};
 use super::tensors::TensorFile;
 use super::{CONFIG_FILE, MODEL_FILE, ONLINE, OPTIMIZER_FILE, STATE_FILE};
+use crate::config::YOUNG_KEYS;
 use crate::error::{Error, Result};
 use crate::params::ParamLayout;
 
@@ -141,10 +142,9 @@ pub fn first_difference(expected: &Value, found: &Value) -> Option<(String, Valu
 /// A description with the keys that are younger than the format, where it has none: what they do was off then.
 fn with_young_keys(config: &Value) -> Value {
     let mut config = config.clone();
-    for (section, key, off) in [("backbone", "rotate", Value::from("off")), ("network", "shortcut", Value::from(false))]
-    {
+    for (section, key, off) in YOUNG_KEYS {
         if let Some(Value::Object(part)) = config.pointer_mut(&format!("/mamba_rl/{section}")) {
-            part.entry(key).or_insert(off);
+            part.entry(key).or_insert_with(|| off.into());
         }
     }
     config

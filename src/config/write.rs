@@ -5,6 +5,7 @@ use toml::{Table, Value};
 use super::Config;
 use super::keys::{KEYS, SECTIONS};
 use super::layers::FREE_KEYS;
+use super::young::YOUNG_KEYS;
 use crate::error::{Error, Result};
 
 /// A key on which a resumed run differs from the saved one.
@@ -47,16 +48,10 @@ impl Config {
     pub fn config_hash(&self) -> Result<String> {
         let mut table = self.to_table()?;
         table.remove("preset");
-        // keys younger than the hash: where they are off, settings hash as they did before these were there
-        let young = [
-            ("backbone", "rotate", "off".into()),
-            ("learner", "lr_decay", 0.0.into()),
-            ("learner", "acting", "online".into()),
-            ("network", "shortcut", false.into()),
-        ];
-        for (section, name, off) in young {
+        // where they are off, settings hash as they did before these keys were there
+        for (section, name, off) in YOUNG_KEYS {
             if let Some(Value::Table(inner)) = table.get_mut(section)
-                && inner.get(name) == Some(&off)
+                && inner.get(name) == Some(&off.into())
             {
                 inner.remove(name);
             }
