@@ -90,6 +90,7 @@ pub mod plot;
 pub mod replay;
 pub mod train;
 pub mod value;
+mod young;
 
 pub use error::{Error, Result};
 

@@ -11,9 +11,9 @@ use super::durable;
 use super::state::{self, State, Sum};
 use super::tensors::TensorFile;
 use super::{CONFIG_FILE, MODEL_FILE, ONLINE, OPTIMIZER_FILE, STATE_FILE};
-use crate::config::YOUNG_KEYS;
 use crate::error::{Error, Result};
 use crate::params::ParamLayout;
+use crate::young::YOUNG_KEYS;
 
 /// Target network and moments, each in the order of the layout, `[layout.len()]`.
 #[derive(Debug, Clone, PartialEq)]

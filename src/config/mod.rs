@@ -7,12 +7,10 @@ mod layers;
 mod resolve;
 mod validate;
 mod write;
-mod young;
 
 pub use layers::{Flags, PRESETS};
 pub use validate::simd_paths;
 pub use write::Difference;
-pub(crate) use young::YOUNG_KEYS;
 
 use serde::{Deserialize, Serialize};
 

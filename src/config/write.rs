@@ -5,8 +5,8 @@ use toml::{Table, Value};
 use super::Config;
 use super::keys::{KEYS, SECTIONS};
 use super::layers::FREE_KEYS;
-use super::young::YOUNG_KEYS;
 use crate::error::{Error, Result};
+use crate::young::YOUNG_KEYS;
 
 /// A key on which a resumed run differs from the saved one.
 #[derive(Debug, Clone, PartialEq, Eq)]

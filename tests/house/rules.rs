@@ -161,7 +161,7 @@ pub fn unsafe_places(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules of the library and what each may use. `error` knows the error types of the parts that stand alone.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("error", &["replay", "logger", "value"]),
     ("device", &["error"]),
     ("ops", &["error", "device"]),
@@ -169,8 +169,9 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("backbone", &["error", "device", "ops", "params"]),
     ("value", &[]),
     ("replay", &["value"]),
-    ("config", &["error", "device", "backbone"]),
-    ("checkpoint", &["error", "device", "params"]),
+    ("young", &[]),
+    ("config", &["error", "device", "backbone", "young"]),
+    ("checkpoint", &["error", "device", "params", "young"]),
     ("network", &["error", "device", "ops", "params", "backbone", "value", "config", "checkpoint"]),
     ("actor", &["error", "device", "ops", "params", "backbone", "value", "replay", "network"]),
     ("learner", &["error", "device", "ops", "params", "backbone", "value", "replay", "network"]),
