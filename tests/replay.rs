@@ -267,6 +267,32 @@ fn a_prefix_leads_to_its_window() {
     }
 }
 
+/// From stored states and from zeros: windows from inside an episode beside their whole way, the same steps learnt.
+#[test]
+fn windows_beside_their_prefixes() {
+    for initial_state in [InitialState::Stored, InitialState::Zero] {
+        let mut replay = CounterReplay::new(1, ReplayConfig { initial_state, ..cases::window(100, 2, 4, 2) });
+        replay.episode(0, 5);
+        replay.episode(0, 20);
+        let (mut windows, mut prefixes) = (SequenceBatch::new(), SequenceBatch::new());
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let rows = replay.inner.sample_prefixes(4, 100, &mut rng, &mut windows, &mut prefixes).expect("windows");
+        assert_eq!((rows, windows.batch, prefixes.batch), (4, 4, 4), "{initial_state:?}");
+        replay.check(&windows);
+        replay.check(&prefixes);
+        for row in 0..rows {
+            let first = (0..windows.slots).find(|&s| windows.valid[windows.at(s, row)] == 1).expect("a step");
+            assert!(windows.step_in_episode[windows.at(first, row)] > 0, "begins inside its episode");
+            assert_eq!(windows.state[row] == 0.0, initial_state == InitialState::Zero);
+            let steps = |b: &SequenceBatch, mask: &[u8]| -> Vec<i32> {
+                (0..b.slots).map(|s| b.at(s, row)).filter(|&at| mask[at] == 1).map(|at| b.step_in_episode[at]).collect()
+            };
+            assert_eq!(steps(&prefixes, &prefixes.valid)[0], 0);
+            assert_eq!(steps(&windows, &windows.learn), steps(&prefixes, &prefixes.learn));
+        }
+    }
+}
+
 /// Longer than the `Episode` layout keeps whole: cut as windows, counted, with the states of all windows.
 #[test]
 fn long_episodes_are_cut_and_counted() {

@@ -92,8 +92,8 @@ pub struct Record {
     /// Least and largest return that the task can give; None where it is not bounded.
     #[serde(default)]
     pub return_range: Option<(f64, f64)>,
-    /// `learner/delta_q`, mean of the second half of its rows: how far Q from a stored state is from Q of the whole
-    /// episode; None where the run kept no windows.
+    /// `learner/delta_q`, mean of the second half of its rows: how far Q from the state a window begins with is from Q of
+    /// the whole episode; None where the run kept no windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta_q: Option<f64>,
     /// Why the run ended.

@@ -1,5 +1,6 @@
-//! How far a stored state has gone stale: ΔQ = ‖Q(stored) − Q(replayed)‖₂ / max |Q(replayed)|, where Q(replayed) starts
-//! from the episode's own beginning with today's weights; the mean over the last learnt step of each window.
+//! How far the state that a window begins with leads astray: ΔQ = ‖Q(window) − Q(replayed)‖₂ / max |Q(replayed)|, where
+//! Q(window) starts from the stored state (which has gone stale) or from zeros, and Q(replayed) from the episode's own
+//! beginning with today's weights; the mean over the last learnt step of each window.
 //! Source: R2D2 (Kapturowski et al., 2019), Sec. 3, Eq. 2.
 
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
-//! Windows beside their whole prefix, to measure how stale stored states are (`learner/delta_q`): the same learnt span
-//! once from its stored state and once from the episode's own beginning.
+//! Windows beside their whole prefix, to measure how far the state that a window begins with leads astray
+//! (`learner/delta_q`): the same learnt span once from its stored state, or from zeros where none are stored, and once from
+//! the episode's own beginning.
 
 use super::error::Result;
 use super::states::NO_STATE;
@@ -8,20 +9,20 @@ use super::{Layout, SequenceBatch, SequenceReplay};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Draws per wanted row: windows at an episode's start have no stored state and are passed over.
+/// Draws per wanted row: windows from an episode's start are their own prefix and are passed over.
 const TRIES: usize = 16;
 
 /// Sequences with their handles.
 type Named = Vec<(Handle, Entry)>;
 
 impl SequenceReplay {
-    /// Are windows with stored states what is sampled?
+    /// Are windows what is sampled?
     pub fn keeps_windows(&self) -> bool {
         self.config.layout == Layout::Window
     }
 
-    /// Up to `rows` different windows that start from a stored state and whose prefix is complete and at most
-    /// `max_prefix` steps long, into `windows`; the same learnt spans from their episodes' first step into `prefixes`.
+    /// Up to `rows` different windows that begin inside an episode and whose prefix is complete and at most `max_prefix`
+    /// steps long, into `windows`; the same learnt spans from their episodes' first step into `prefixes`.
     /// Returns the number of rows; both batches are left alone where it is 0, and always with seams.
     ///
     /// # Errors
@@ -62,7 +63,7 @@ impl SequenceReplay {
         let before = start - episode.base;
         let complete = episode.front() == episode.base && before <= max_prefix as u64;
         let prefix = Entry { first: episode.base, burn_in: before as u32, has_prev: false, state: NO_STATE, ..entry };
-        (complete && entry.state != NO_STATE).then_some(prefix)
+        (complete && entry.first > episode.base).then_some(prefix)
     }
 
     /// Fills a batch with the windows of these entries, weights 1.
