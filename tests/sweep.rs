@@ -458,6 +458,23 @@ fn a_report_has_the_numbers_by_hand() {
     );
 }
 
+/// Several settings of a task: a panel for each backbone, a curve for each setting.
+#[test]
+fn a_report_draws_settings_side_by_side() {
+    let p = Place::new("");
+    let curve = "\"steps\":400,\"curve\":{\"steps\":[100,400],\"returns\":[0.5,0.75]}";
+    let runs = ["first_setting", "second_setting"].map(|label| {
+        let of = |backbone| result(label, "RepeatPreviousHard", backbone, 1, 0.75, 0.5, curve);
+        of("mamba") + &of("gru")
+    });
+    std::fs::write(p.path("r.jsonl"), runs.concat()).expect("written");
+    p.run(&["report", "r.jsonl", "--out", "site"], 0, &["4 runs, 1 picture"]);
+    let picture = p.text("site/curves-RepeatPreviousHard.svg");
+    let times = |text: &str| picture.matches(text).count();
+    let texts = ["RepeatPreviousHard, mamba", "RepeatPreviousHard, gru", "first_setting", "second_setting"];
+    assert_eq!(texts.map(times), [1, 1, 1, 1]);
+}
+
 #[test]
 fn a_report_takes_several_files_and_draws() {
     let p = Place::new("");

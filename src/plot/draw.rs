@@ -29,6 +29,23 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(100, 100, 100),
 ];
 
+/// Dashes of a second and a third round of the colours, before scaling: (stroke, pause).
+const DASHES: [(u32, u32); 2] = [(9, 4), (2, 3)];
+
+/// How a curve is told from the others: no two of 24 are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    colour: RGBColor,
+    /// Full lines where it is None.
+    dash: Option<(u32, u32)>,
+}
+
+/// Look number `n`, from 0.
+fn look(n: usize) -> Look {
+    let round = n / COLOURS.len() % (DASHES.len() + 1);
+    Look { colour: COLOURS[n % COLOURS.len()], dash: round.checked_sub(1).map(|r| DASHES[r]) }
+}
+
 /// Panels in one row at most.
 const COLUMNS: usize = 3;
 
@@ -59,13 +76,13 @@ pub(super) fn draw(panels: &[Panel], out: &Path, format: Format) -> Result<()> {
     }
 }
 
-/// Sizes and colours of one picture.
+/// Sizes and looks of one picture.
 struct Page {
     scale: u32,
     grid: (usize, usize),
     size: (u32, u32),
-    /// Lines of the legend: (label, colour, x of its key).
-    legend: Vec<Vec<(String, RGBColor, i32)>>,
+    /// Lines of the legend: (label, look, x of its key).
+    legend: Vec<Vec<(String, Look, i32)>>,
     note: Option<&'static str>,
 }
 
@@ -75,20 +92,20 @@ impl Page {
         let rows = panels.len().div_ceil(columns);
         let (wide, high) = if columns == 1 { (640, 400) } else { (460, 330) };
         let width = wide * columns as u32 * scale;
-        let mut colours: BTreeMap<&str, RGBColor> = BTreeMap::new();
+        let mut looks: BTreeMap<&str, Look> = BTreeMap::new();
         for curve in panels.iter().flat_map(|panel| &panel.curves) {
-            let next = COLOURS[colours.len() % COLOURS.len()];
-            colours.entry(&curve.label).or_insert(next);
+            let next = look(looks.len());
+            looks.entry(&curve.label).or_insert(next);
         }
         let (mut legend, mut x) = (vec![Vec::new()], 0);
-        for (label, colour) in colours {
+        for (label, look) in looks {
             let needed = text_width(label, 13 * scale) + (50 * scale) as i32;
             if x > 0 && x + needed > (width - 60 * scale) as i32 {
                 legend.push(Vec::new());
                 x = 0;
             }
             let line = legend.len() - 1;
-            legend[line].push((label.to_owned(), colour, x));
+            legend[line].push((label.to_owned(), look, x));
             x += needed;
         }
         let curves = || panels.iter().flat_map(|panel| &panel.curves);
@@ -108,8 +125,9 @@ impl Page {
         points * self.scale
     }
 
-    fn colour(&self, label: &str) -> RGBColor {
-        self.legend.iter().flatten().find(|entry| entry.0 == label).map_or(INK, |entry| entry.1)
+    fn look(&self, label: &str) -> Look {
+        let plain = Look { colour: INK, dash: None };
+        self.legend.iter().flatten().find(|entry| entry.0 == label).map_or(plain, |entry| entry.1)
     }
 
     fn draw<B: DrawingBackend>(&self, panels: &[Panel], backend: B) -> Drawn
@@ -162,20 +180,27 @@ impl Page {
             .y_label_formatter(&|y| short(*y))
             .draw()?;
         for curve in &panel.curves {
-            let colour = self.colour(&curve.label);
+            let look @ Look { colour, .. } = self.look(&curve.label);
             let zip = |ys: &[f64]| curve.steps.iter().copied().zip(ys.iter().copied()).collect::<Vec<_>>();
             let several = curve.runs.len() > 1;
             if several {
                 let edge = zip(&curve.max).into_iter().chain(zip(&curve.min).into_iter().rev()).collect::<Vec<_>>();
                 chart.draw_series([Polygon::new(edge, colour.mix(0.18).filled())])?;
             }
-            for run in &curve.runs {
-                let style = if several { colour.mix(0.35).stroke_width(self.scale) } else { self.thick(colour) };
-                chart.draw_series(LineSeries::new(run.iter().copied(), style))?;
-            }
             if several {
-                chart.draw_series(LineSeries::new(zip(&curve.mean), self.thick(colour)))?;
+                for run in &curve.runs {
+                    chart
+                        .draw_series(LineSeries::new(run.iter().copied(), colour.mix(0.35).stroke_width(self.scale)))?;
+                }
             }
+            let main = if several { zip(&curve.mean) } else { curve.runs.iter().flatten().copied().collect() };
+            let thick = colour.stroke_width(self.px(2));
+            match look.dash {
+                None => chart.draw_series(LineSeries::new(main, thick))?,
+                Some((dash, gap)) => {
+                    chart.draw_series(DashedLineSeries::new(main, self.px(dash), self.px(gap), thick))?
+                }
+            };
             let (dash, gap, dark) = (self.px(6), self.px(4), darker(colour).stroke_width(self.scale));
             chart.draw_series(DashedLineSeries::new(zip(&curve.iqm), dash, gap, dark))?;
             // A run of one point has no line.
@@ -183,10 +208,6 @@ impl Page {
             chart.draw_series(lone.map(|p| Circle::new(*p, self.px(3), colour.filled())))?;
         }
         Ok(())
-    }
-
-    fn thick(&self, colour: RGBColor) -> ShapeStyle {
-        colour.stroke_width(self.px(2))
     }
 
     fn legend<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Drawn
@@ -198,10 +219,14 @@ impl Page {
         let size = self.px(13);
         for (line, entries) in self.legend.iter().enumerate() {
             let y = line_at(line);
-            for (label, colour, x) in entries {
+            for (label, look, x) in entries {
                 let from = left + x;
-                let stroke = colour.stroke_width(self.px(3));
-                area.draw(&PathElement::new([(from, y), (from + key, y)], stroke))?;
+                let stroke = look.colour.stroke_width(self.px(3));
+                let (dash, pause) = look.dash.map_or((key, 0), |d| (self.px(d.0) as i32, self.px(d.1) as i32));
+                for begin in (from..from + key).step_by((dash + pause) as usize) {
+                    let end = (begin + dash).min(from + key);
+                    area.draw(&PathElement::new([(begin, y), (end, y)], stroke))?;
+                }
                 let style = (FONT, size).into_font().color(&INK);
                 area.draw(&Text::new(label.clone(), (from + key + gap, y - size as i32 / 2), style))?;
             }
@@ -238,6 +263,13 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn twenty_four_curves_look_different() {
+        let looks: Vec<_> = (0..24).map(super::look).collect();
+        assert!((0..24).all(|n| looks[..n].iter().all(|other| *other != looks[n])));
+        assert_eq!(super::look(24), looks[0]);
+    }
+
     #[test]
     fn short_numbers_by_hand() {
         let want =

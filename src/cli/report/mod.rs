@@ -107,20 +107,24 @@ fn report(
     out
 }
 
-/// Curves by task: one for each backbone, and for each label where a task has several.
+/// Curves by task, one for each backbone; where a task has several labels one for each label, in a panel for each backbone.
 fn series(rows: &[Row<'_>]) -> BTreeMap<String, Vec<Series>> {
     let mut out: BTreeMap<String, Vec<Series>> = BTreeMap::new();
     for row in rows {
-        let several = rows.iter().filter(|r| r.env == row.env).count() > 1;
-        let runs = rows.iter().filter(|r| r.env == row.env).flat_map(|r| &r.cells).flat_map(|c| &c.runs);
+        let of_task = || rows.iter().filter(|r| r.env == row.env);
+        let runs = of_task().flat_map(|r| &r.cells).flat_map(|c| &c.runs);
         let end = runs.filter_map(|r| r.curve.steps.last().copied()).max().unwrap_or(0);
         for cell in &row.cells {
-            let label = if several { format!("{} {}", row.label, cell.backbone) } else { cell.backbone.clone() };
+            let (panel, label) = if of_task().count() > 1 {
+                (format!("{}, {}", row.env, cell.backbone), &row.label)
+            } else {
+                (row.env.clone(), &cell.backbone)
+            };
             for run in &cell.runs {
                 let points = points(run, end);
                 if !points.is_empty() {
                     out.entry(row.env.clone()).or_default().push(Series {
-                        panel: row.env.clone(),
+                        panel: panel.clone(),
                         label: label.clone(),
                         points,
                     });
