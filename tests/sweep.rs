@@ -458,6 +458,21 @@ fn a_report_has_the_numbers_by_hand() {
     );
 }
 
+/// Seeds that a backbone has alone do not count over all rows.
+#[test]
+fn a_report_weighs_backbones_alike() {
+    let p = Place::new("");
+    let of = |label, backbone, seed, greedy| result(label, label, backbone, seed, greedy, 0.0, "\"steps\":64");
+    let text: String = ["RepeatFirstEasy", "RepeatPreviousHard"]
+        .map(|l| of(l, "mamba", 1, 0.5) + &of(l, "mamba", 2, 1.0) + &of(l, "mamba", 3, 1.0) + &of(l, "gru", 1, 0.0))
+        .concat();
+    std::fs::write(p.path("r.jsonl"), text).expect("written");
+    let d = p.run(&["report", "r.jsonl"], 0, &["Over 2 rows"]);
+    // scaled to 0..1 from -1..1
+    assert!(d.out.contains("\n| mamba | 2 | 0.750 [0.750 to 0.750]"), "{}", d.out);
+    assert!(d.out.contains("\n| gru | 2 | 0.500 ["), "{}", d.out);
+}
+
 /// Several settings of a task: a panel for each backbone, a curve for each setting.
 #[test]
 fn a_report_draws_settings_side_by_side() {

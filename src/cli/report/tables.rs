@@ -268,8 +268,10 @@ pub fn overall(rows: &[Row<'_>]) -> String {
     let bodies = backbones(rows);
     let scaled = |x: f64, range: Option<(f64, f64)>| range.filter(|(a, b)| b > a).map(|(a, b)| (x - a) / (b - a));
     let strata = |body: &String, of: fn(&crate::cli::results::Record) -> Option<f64>, row: &Row<'_>| {
-        let runs = &row.cell(body)?.runs;
-        let values: Option<Vec<f64>> = runs.iter().map(|r| scaled(of(r)?, r.return_range)).collect();
+        // Seeds that a backbone has alone would weigh its row heavier than the others' is weighed.
+        let shared = |seed| bodies.iter().all(|b| row.cell(b).is_some_and(|c| c.runs.iter().any(|r| r.seed == seed)));
+        let runs = row.cell(body)?.runs.iter().filter(|r| shared(r.seed));
+        let values: Option<Vec<f64>> = runs.map(|r| scaled(of(r)?, r.return_range)).collect();
         values.filter(|v| !v.is_empty())
     };
     let full = |r: &&Row<'_>| bodies.iter().all(|b| strata(b, |r| r.greedy_mean, r).is_some());
@@ -278,7 +280,7 @@ pub fn overall(rows: &[Row<'_>]) -> String {
         return String::new();
     }
     let mut out = format!(
-        "\n## Over {} rows\n\nInterquartile mean over all runs of the rows that every backbone has, returns scaled by the task's \
+        "\n## Over {} rows\n\nInterquartile mean over the runs, row and seed, that every backbone has, returns scaled by the task's \
          range to 0..1; 95 % interval by a stratified bootstrap over seeds (Agarwal et al., 2021).\n\n",
         shared.len()
     );
